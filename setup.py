@@ -1,0 +1,129 @@
+"""Builds the compiled parts of sandcore; everything declarative stands in pyproject.toml.
+
+On Linux two things are compiled: the extension `_sandcore._core` (the Cython binding and the whole
+C core) and `sandcore-helper`, a static executable without a C library that is installed beside it.
+Elsewhere nothing is, and the package is pure Python.
+
+Environment: `SANDCORE_STRICT=1` makes warnings in our C errors; `SANDCORE_SANITIZE=1` builds the
+extension with ASan and UBSan (the helper, having no C library, cannot carry them).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import require  # noqa: E402  (needs tools/ in the path: build backends do not add it)
+
+PACKAGE = "src/_sandcore"
+HELPER = "sandcore-helper"
+# What the helper takes from the core: only files that need no C library.
+HELPER_CORE = ("child.c", "wire.c", "policy.c", "landlock.c", "mem.c")
+
+WARNINGS = ["-Wall", "-Wextra"]
+STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []
+SANITIZE = (
+    ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
+    if os.environ.get("SANDCORE_SANITIZE") == "1"
+    else []
+)
+CORE_FLAGS = ["-std=c11", "-O2", "-fvisibility=hidden", *WARNINGS, *SANITIZE]
+LINK_FLAGS = ["-Wl,-z,relro,-z,now", *SANITIZE]
+# Without a C library nothing may be assumed of one: no stack protector (it wants TLS), no calls to
+# memcpy made out of the loop that *is* memcpy (loop-distribute-patterns).
+HELPER_FLAGS = [
+    "-std=c11",
+    "-O2",
+    *WARNINGS,
+    *STRICT,
+    "-static",
+    "-nostdlib",
+    "-ffreestanding",
+    "-fno-pic",
+    "-no-pie",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-tree-loop-distribute-patterns",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-U_FORTIFY_SOURCE",
+    "-Wl,--gc-sections,-z,noexecstack,-z,relro,--build-id=none",
+]
+
+
+def sources(pattern: str) -> list[str]:
+    """Paths under the package, relative to the project and in a fixed order."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).glob(pattern))
+
+
+def extensions(platform: str) -> list[Extension]:
+    """What is compiled on a platform: the extension and the helper on Linux, nothing elsewhere."""
+    if not platform.startswith("linux"):
+        return []
+    core = [f"{PACKAGE}/core"]
+    headers = sources("core/*.h")
+    binding = Extension(
+        "_sandcore._core",
+        sources("binding/_core.pyx"),
+        include_dirs=core,
+        depends=[*sources("core/*.c"), *headers, *sources("binding/*.px[di]")],
+        extra_compile_args=["-O2", "-fvisibility=hidden", *SANITIZE],
+        extra_link_args=LINK_FLAGS,
+    )
+    helper = Extension(
+        f"_sandcore.{HELPER}",
+        [*sources("helper/*.c"), *(f"{PACKAGE}/core/{name}" for name in HELPER_CORE)],
+        include_dirs=core,
+        depends=[*sources("helper/*.h"), *headers],
+    )
+    return [binding, helper]
+
+
+class BuildCompiled(build_ext):
+    """Builds the extension from the binding and the core, and the helper as a plain executable."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.cython_c_in_temp = True
+
+    def run(self) -> None:
+        missing = require.missing_for_build() if self.extensions else None
+        if missing is not None:
+            raise SystemExit(f"error: {missing}")
+        super().run()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname.rpartition(".")[2] == HELPER:
+            return os.path.join(*fullname.split("."))
+        return str(super().get_ext_filename(fullname))
+
+    def build_extension(self, ext: Extension) -> None:
+        if ext.name.endswith(HELPER):
+            self.build_helper(ext)
+            return
+        # The core is compiled apart from Cython's output, which our warnings do not fit.
+        ext.extra_objects = self.compiler.compile(
+            sources("core/*.c"),
+            output_dir=self.build_temp,
+            include_dirs=ext.include_dirs,
+            extra_postargs=[*CORE_FLAGS, *STRICT],
+            depends=ext.depends,
+        )
+        super().build_extension(ext)
+
+    def build_helper(self, ext: Extension) -> None:
+        target = self.get_ext_fullpath(ext.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        includes = [f"-I{path}" for path in ext.include_dirs]
+        self.spawn([*require.compiler(), *HELPER_FLAGS, *includes, *ext.sources, "-o", target])
+
+
+if __name__ == "__main__":
+    setup(ext_modules=extensions(sys.platform), cmdclass={"build_ext": BuildCompiled})
