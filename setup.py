@@ -26,6 +26,8 @@ PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
 # What the helper takes from the core: only files that need no C library.
 HELPER_CORE = ("child.c", "wire.c", "policy.c", "landlock.c", "mem.c")
+# What only the helper takes: the extension has a faster memcpy from the C library.
+HELPER_ONLY = ("mem.c",)
 
 WARNINGS = ["-Wall", "-Wextra"]
 STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []
@@ -63,6 +65,11 @@ def sources(pattern: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).glob(pattern))
 
 
+def core_sources() -> list[str]:
+    """The core files that go into the extension."""
+    return [path for path in sources("core/*.c") if os.path.basename(path) not in HELPER_ONLY]
+
+
 def extensions(platform: str) -> list[Extension]:
     """What is compiled on a platform: the extension and the helper on Linux, nothing elsewhere."""
     if not platform.startswith("linux"):
@@ -73,7 +80,7 @@ def extensions(platform: str) -> list[Extension]:
         "_sandcore._core",
         sources("binding/_core.pyx"),
         include_dirs=core,
-        depends=[*sources("core/*.c"), *headers, *sources("binding/*.px[di]")],
+        depends=[*core_sources(), *headers, *sources("binding/*.px[di]")],
         extra_compile_args=["-O2", "-fvisibility=hidden", *SANITIZE],
         extra_link_args=LINK_FLAGS,
     )
@@ -110,7 +117,7 @@ class BuildCompiled(build_ext):
             return
         # The core is compiled apart from Cython's output, which our warnings do not fit.
         ext.extra_objects = self.compiler.compile(
-            sources("core/*.c"),
+            core_sources(),
             output_dir=self.build_temp,
             include_dirs=ext.include_dirs,
             extra_postargs=[*CORE_FLAGS, *STRICT],

@@ -69,16 +69,22 @@ def missing_for_build():
     return None
 
 
+def landlock_abi():
+    """The kernel's Landlock ABI, or a negative errno."""
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    abi = syscall(NR_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_CREATE_RULESET_VERSION)
+    return abi if abi >= 0 else -ctypes.get_errno()
+
+
 def missing_in_kernel():
     """None, or the sentence that says why commands cannot be confined on this kernel."""
     if sys.platform == "darwin":
         return None
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    abi = syscall(NR_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_CREATE_RULESET_VERSION)
+    abi = landlock_abi()
     if abi >= LANDLOCK_ABI:
         return None
     if abi < 0:
-        reason = os.strerror(ctypes.get_errno())
+        reason = os.strerror(-abi)
         return (
             "sandcore needs Landlock, which this kernel (%s) refuses (%s): boot with "
             "lsm=landlock,... or allow landlock_create_ruleset in the container's seccomp profile"

@@ -1,0 +1,77 @@
+# Everything is set up in .venv by the first target that needs it; `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# The first Python that is new enough; PYTHON=... overrides.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+BIN := .venv/bin
+SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/*/*.pyx src/_sandcore/*/*.pxd)
+CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.py)
+OURS := src tests tools $(wildcard bench demo) setup.py
+ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
+
+.PHONY: help build test demo bench sanitize lint fuzz clean kernel
+
+help:
+	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
+	@echo 'make test      the tests (ARGS=... goes to pytest)'
+	@echo 'make demo      a project and a misbehaving agent, confined'
+	@echo 'make bench     what confinement costs beside a bare C floor'
+	@echo 'make sanitize  the tests of the C core under ASan and UBSan'
+	@echo 'make lint      ruff, mypy, stubtest, clang-format, strict warnings'
+	@echo 'make fuzz      a longer run of the property tests'
+	@echo 'make clean     removes what the others made'
+
+# The environment: made anew when what is installed in it changes.
+.venv/.installed: pyproject.toml setup.py tools/require.py
+	@test -n '$(PYTHON)' || { echo 'error: sandcore needs Python 3.11 or newer:' \
+		'apt-get install python3.11 python3.11-venv' >&2; exit 1; }
+	@$(PYTHON) tools/require.py build
+	@$(BIN)/python -c 'import sys' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'cython>=3.1'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@mkdir -p build && touch $@ build/.compiled
+
+build/.compiled: $(SOURCES) | .venv/.installed
+	@$(BIN)/python setup.py -q build_ext --inplace
+	@mkdir -p build && touch $@
+
+build: .venv/.installed build/.compiled
+
+kernel: .venv/.installed
+	@$(BIN)/python tools/require.py kernel
+
+test: build kernel
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: build kernel
+	@$(BIN)/python demo/run.py
+
+bench: build kernel
+	@$(BIN)/python bench/run.py
+
+sanitize: build kernel
+	@SANDCORE_SANITIZE=1 $(ASAN) $(BIN)/python -m pytest $(CORE_TESTS) $(ARGS)
+
+lint: build
+	@$(BIN)/ruff check $(OURS)
+	@$(BIN)/ruff format --check $(OURS)
+	@$(BIN)/mypy src/sandbox src/_sandcore setup.py
+	@$(BIN)/python -m mypy.stubtest _sandcore
+	@$(BIN)/clang-format --dry-run --Werror $$(find src -name '*.[ch]' ! -path '*/binding/*')
+	@SANDCORE_STRICT=1 $(BIN)/python setup.py -q build_ext --force \
+		--build-lib build/strict --build-temp build/strict/objects
+	@echo 'lint: clean'
+
+fuzz: build kernel
+	@HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+
+clean:
+	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
