@@ -13,6 +13,7 @@ enum {
     LANDLOCK_HANDLE_SCOPES,
     LANDLOCK_HANDLE_UNIX,
     LANDLOCK_HANDLE_UDP,
+    LANDLOCK_HANDLE_REFER,
     ...
 };
 struct landlock_rights {

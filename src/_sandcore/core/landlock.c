@@ -43,7 +43,7 @@ static const struct right RIGHTS[] = {
     {"make_fifo", FS, 10, 1, LANDLOCK_HANDLE_WRITE, BY_WRITE},
     {"make_block", FS, 11, 1, LANDLOCK_HANDLE_WRITE, 0},
     {"make_sym", FS, 12, 1, LANDLOCK_HANDLE_WRITE, BY_WRITE},
-    {"refer", FS, 13, 2, LANDLOCK_HANDLE_WRITE, BY_WRITE},
+    {"refer", FS, 13, 2, LANDLOCK_HANDLE_WRITE | LANDLOCK_HANDLE_REFER, BY_WRITE},
     {"truncate", FS, 14, 3, LANDLOCK_HANDLE_WRITE, BY_WRITE | BY_DEVICE | ON_FILES},
     {"ioctl_dev", FS, 15, 5, LANDLOCK_HANDLE_WRITE, BY_DEVICE | ON_FILES},
     {"resolve_unix", FS, 16, 9, LANDLOCK_HANDLE_UNIX, 0},
@@ -66,12 +66,11 @@ static const struct {
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define HANDLE_ALL ((1u << 7) - 1)
+#define HANDLE_ALL ((1u << 8) - 1)
 #define REFER (UINT64_C(1) << 13)
 #define REFER_ABI 2
 
-int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out)
-{
+int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out) {
     uint64_t masks[3] = {0, 0, 0};
 
     if (abi < 1 || (handle & ~HANDLE_ALL) != 0)
@@ -89,8 +88,7 @@ int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out)
     return 0;
 }
 
-uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t handle)
-{
+uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t handle) {
     struct landlock_rights handled;
     uint64_t granted = 0;
 
@@ -111,8 +109,7 @@ uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t
     return granted & handled.fs;
 }
 
-uint32_t landlock_restrict_flags(int abi)
-{
+uint32_t landlock_restrict_flags(int abi) {
     uint32_t flags = 0;
 
     for (size_t i = 0; i < COUNT(FLAGS); i++)
@@ -121,8 +118,7 @@ uint32_t landlock_restrict_flags(int abi)
     return flags;
 }
 
-int landlock_create(const struct landlock_rights *handled)
-{
+int landlock_create(const struct landlock_rights *handled) {
     const uint64_t attr[3] = {handled->fs, handled->net, handled->scoped};
     size_t size = sizeof(attr[0]);
 
@@ -135,8 +131,7 @@ int landlock_create(const struct landlock_rights *handled)
     return (int)SYS_3(SYS_landlock_create_ruleset, attr, size, 0);
 }
 
-int landlock_add_path(int ruleset, int parent_fd, uint64_t access)
-{
+int landlock_add_path(int ruleset, int parent_fd, uint64_t access) {
     struct {
         uint64_t access;
         int32_t parent_fd;
@@ -147,30 +142,25 @@ int landlock_add_path(int ruleset, int parent_fd, uint64_t access)
     return (int)SYS_4(SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0);
 }
 
-int landlock_restrict(int ruleset)
-{
+int landlock_restrict(int ruleset) {
     return (int)SYS_2(SYS_landlock_restrict_self, ruleset, 0);
 }
 
-static const char *name_of(enum field field, uint64_t bit)
-{
+static const char *name_of(enum field field, uint64_t bit) {
     for (size_t i = 0; i < COUNT(RIGHTS); i++)
         if (RIGHTS[i].field == field && bit == UINT64_C(1) << RIGHTS[i].bit)
             return RIGHTS[i].name;
     return NULL;
 }
 
-const char *landlock_right_name(uint64_t bit)
-{
+const char *landlock_right_name(uint64_t bit) {
     return name_of(FS, bit);
 }
 
-const char *landlock_net_name(uint64_t bit)
-{
+const char *landlock_net_name(uint64_t bit) {
     return name_of(NET, bit);
 }
 
-const char *landlock_scope_name(uint64_t bit)
-{
+const char *landlock_scope_name(uint64_t bit) {
     return name_of(SCOPE, bit);
 }

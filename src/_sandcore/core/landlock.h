@@ -38,7 +38,8 @@ enum {
     LANDLOCK_HANDLE_TCP = 1u << 3,    /* ABI 4; no class grants a port: all bind and connect */
     LANDLOCK_HANDLE_SCOPES = 1u << 4, /* ABI 6; signals and abstract sockets to the outside */
     LANDLOCK_HANDLE_UNIX = 1u << 5,   /* ABI 9; no class grants it: sockets made outside */
-    LANDLOCK_HANDLE_UDP = 1u << 6     /* ABI 10; as TCP */
+    LANDLOCK_HANDLE_UDP = 1u << 6,    /* ABI 10; as TCP */
+    LANDLOCK_HANDLE_REFER = 1u << 7   /* only to grant it: for a layer of scopes, see below */
 };
 
 struct landlock_rights {
@@ -50,6 +51,10 @@ struct landlock_rights {
  * (LANDLOCK_HANDLE_*). Rights that the ABI lacks are left out without a word: the caller decides
  * from the ABI whether that is enough (TRUNCATE needs 3, signal scopes need 6).
  * As soon as one file right is handled, so is REFER: every such layer denies it unless granted.
+ * A layer of scopes alone denies nothing while it stands alone; under or over a layer with file
+ * rights it denies every rename between directories (EXDEV, seen on 6.18 in both orders). Such a
+ * layer therefore takes HANDLE_REFER too and grants CLASS_READ on "/". The price: a layer with any
+ * file right makes mount(2) EPERM.
  * Returns 0, or -EINVAL for an ABI below 1 or an unknown flag.
  */
 int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out);
