@@ -29,7 +29,7 @@ help:
 	@echo 'make clean     removes what the others made'
 
 # The environment: made anew when what is installed in it changes.
-.venv/.installed: pyproject.toml setup.py tools/require.py
+.venv/.installed: pyproject.toml tools/require.py
 	@test -n '$(PYTHON)' || { echo 'error: sandcore needs Python 3.11 or newer:' \
 		'apt-get install python3.11 python3.11-venv' >&2; exit 1; }
 	@$(PYTHON) tools/require.py build
@@ -38,7 +38,7 @@ help:
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@mkdir -p build && touch $@ build/.compiled
 
-build/.compiled: $(SOURCES) | .venv/.installed
+build/.compiled: setup.py $(SOURCES) | .venv/.installed
 	@$(BIN)/python setup.py -q build_ext --inplace
 	@mkdir -p build && touch $@
 
@@ -62,7 +62,7 @@ sanitize: build kernel
 lint: build
 	@$(BIN)/ruff check $(OURS)
 	@$(BIN)/ruff format --check $(OURS)
-	@$(BIN)/mypy src/sandbox src/_sandcore setup.py
+	@$(BIN)/mypy src/sandbox src/_sandcore tools
 	@$(BIN)/python -m mypy.stubtest _sandcore
 	@$(BIN)/clang-format --dry-run --Werror $$(find src -name '*.[ch]' ! -path '*/binding/*')
 	@SANDCORE_STRICT=1 $(BIN)/python setup.py -q build_ext --force \

@@ -26,8 +26,6 @@ PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
 # What the helper takes from the core: only files that need no C library.
 HELPER_CORE = ("child.c", "wire.c", "policy.c", "landlock.c", "mem.c")
-# What only the helper takes: the extension has a faster memcpy from the C library.
-HELPER_ONLY = ("mem.c",)
 
 WARNINGS = ["-Wall", "-Wextra"]
 STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []
@@ -38,8 +36,7 @@ SANITIZE = (
 )
 CORE_FLAGS = ["-std=c11", "-O2", "-fvisibility=hidden", *WARNINGS, *SANITIZE]
 LINK_FLAGS = ["-Wl,-z,relro,-z,now", *SANITIZE]
-# Without a C library nothing may be assumed of one: no stack protector (it wants TLS), no calls to
-# memcpy made out of the loop that *is* memcpy (loop-distribute-patterns).
+# Without a C library nothing may be assumed of one, such as the stack protector's place in TLS.
 HELPER_FLAGS = [
     "-std=c11",
     "-O2",
@@ -48,11 +45,11 @@ HELPER_FLAGS = [
     "-static",
     "-nostdlib",
     "-ffreestanding",
+    "-DSANDCORE_FREESTANDING",
     "-fno-pic",
     "-no-pie",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
-    "-fno-tree-loop-distribute-patterns",
     "-ffunction-sections",
     "-fdata-sections",
     "-U_FORTIFY_SOURCE",
@@ -65,11 +62,6 @@ def sources(pattern: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).glob(pattern))
 
 
-def core_sources() -> list[str]:
-    """The core files that go into the extension."""
-    return [path for path in sources("core/*.c") if os.path.basename(path) not in HELPER_ONLY]
-
-
 def extensions(platform: str) -> list[Extension]:
     """What is compiled on a platform: the extension and the helper on Linux, nothing elsewhere."""
     if not platform.startswith("linux"):
@@ -80,7 +72,7 @@ def extensions(platform: str) -> list[Extension]:
         "_sandcore._core",
         sources("binding/_core.pyx"),
         include_dirs=core,
-        depends=[*core_sources(), *headers, *sources("binding/*.px[di]")],
+        depends=["setup.py", *sources("core/*.c"), *headers, *sources("binding/*.px[di]")],
         extra_compile_args=["-O2", "-fvisibility=hidden", *SANITIZE],
         extra_link_args=LINK_FLAGS,
     )
@@ -117,7 +109,7 @@ class BuildCompiled(build_ext):
             return
         # The core is compiled apart from Cython's output, which our warnings do not fit.
         ext.extra_objects = self.compiler.compile(
-            core_sources(),
+            sources("core/*.c"),
             output_dir=self.build_temp,
             include_dirs=ext.include_dirs,
             extra_postargs=[*CORE_FLAGS, *STRICT],

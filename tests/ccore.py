@@ -91,7 +91,8 @@ def compiler() -> tuple[str, ...]:
 
 
 def run(command: list[str], what: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode != 0:
         raise CoreDoesNotBuild(
             f"{what}\n{shlex.join(command)}\n{done.stderr.strip()}\n"

@@ -1,8 +1,10 @@
-"""Says in one line what this machine lacks; only the standard library, any Python.
+"""Says in one line what this machine lacks; needs only the standard library.
 
 `python tools/require.py build` looks for what compiling needs, `kernel` for what running needs.
 Used by the Makefile before there is an environment, and by setup.py.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -22,21 +24,21 @@ LANDLOCK_CREATE_RULESET_VERSION = 1
 HEADERS = (
     ("stdint.h", "the C library's headers", "libc6-dev"),
     ("linux/seccomp.h", "the kernel's headers (linux/seccomp.h)", "linux-libc-dev"),
-    ("linux/landlock.h", "the kernel's headers (linux/landlock.h, 5.13 or newer)", "linux-libc-dev"),
+    ("linux/landlock.h", "the kernel's headers (linux/landlock.h, 5.13)", "linux-libc-dev"),
     ("Python.h", "the headers of Python {0}.{1}", "python{0}.{1}-dev"),
 )
 
 
-def compiler():
-    """The C compiler's command: $CC, else what Python was built with, else cc."""
+def compiler() -> list[str]:
+    """The C compiler's command: $CC, else what Python was built with, else cc; empty if none."""
     for command in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "gcc", "cc"):
         words = shlex.split(command or "")
         if words and shutil.which(words[0]):
             return words
-    return None
+    return []
 
 
-def missing_python():
+def missing_python() -> str | None:
     """None, or the sentence that says how to get a Python that will do."""
     if sys.version_info < PYTHON:
         return "sandcore needs Python %d.%d or newer: apt-get install python3.11" % PYTHON
@@ -49,14 +51,14 @@ def missing_python():
     return None
 
 
-def missing_for_build():
+def missing_for_build() -> str | None:
     """None, or the sentence that names the first thing that compiling lacks."""
     if not sys.platform.startswith("linux"):
         if sys.platform == "darwin":
             return None
         return "sandcore runs on Linux and macOS, not on " + sys.platform
     command = compiler()
-    if command is None:
+    if not command:
         return "sandcore needs a C compiler: apt-get install gcc libc6-dev"
     include = "-I" + sysconfig.get_path("include")
     for header, what, package in HEADERS:
@@ -69,14 +71,14 @@ def missing_for_build():
     return None
 
 
-def landlock_abi():
+def landlock_abi() -> int:
     """The kernel's Landlock ABI, or a negative errno."""
     syscall = ctypes.CDLL(None, use_errno=True).syscall
-    abi = syscall(NR_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_CREATE_RULESET_VERSION)
+    abi: int = syscall(NR_LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_CREATE_RULESET_VERSION)
     return abi if abi >= 0 else -ctypes.get_errno()
 
 
-def missing_in_kernel():
+def missing_in_kernel() -> str | None:
     """None, or the sentence that says why commands cannot be confined on this kernel."""
     if sys.platform == "darwin":
         return None
@@ -98,7 +100,7 @@ def missing_in_kernel():
 CHECKS = {"build": (missing_python, missing_for_build), "kernel": (missing_in_kernel,)}
 
 
-def main():
+def main() -> int | str:
     for name in sys.argv[1:]:
         for check in CHECKS[name]:
             text = check()

@@ -6,7 +6,7 @@ The names here are the whole public surface; how they behave stands in `__init__
 from __future__ import annotations
 
 try:
-    import _sandcore._core as _core
+    import _sandcore._core as _core  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "_sandcore._core":
         raise
