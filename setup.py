@@ -25,7 +25,7 @@ import require  # noqa: E402  (needs tools/ in the path: build backends do not a
 PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
 # What the helper takes from the core: only files that need no C library.
-HELPER_CORE = ("child.c", "wire.c", "policy.c", "landlock.c", "mem.c")
+HELPER_CORE = ("child.c", "clone.c", "wire.c", "policy.c", "landlock.c", "mem.c")
 
 WARNINGS = ["-Wall", "-Wextra"]
 STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []
@@ -38,6 +38,7 @@ CORE_FLAGS = ["-std=c11", "-O2", "-fvisibility=hidden", *WARNINGS, *SANITIZE]
 LINK_FLAGS = ["-Wl,-z,relro,-z,now", *SANITIZE]
 # Without a C library nothing may be assumed of one, such as the stack protector's place in TLS.
 HELPER_FLAGS = [
+    "-DSANDCORE_FREESTANDING",
     "-std=c11",
     "-O2",
     *WARNINGS,

@@ -1,0 +1,269 @@
+/* Starting, asking and closing the helper; see client.h. */
+#define _GNU_SOURCE
+#include "client.h"
+
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+enum { MAX_FDS = 4 };
+
+/* Generous: a machine under full load is slow, not broken. */
+static const int64_t start_patience_ns = INT64_C(20) * 1000000000;
+
+static void close_fd(int32_t *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+int64_t client_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int client_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned fd_count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int32_t) * MAX_FDS)];
+    } control;
+    struct iovec part = {.iov_base = (void *)(uintptr_t)packet, .iov_len = size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd_count > MAX_FDS) {
+        return -EINVAL;
+    }
+    if (fd_count > 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(sizeof(int32_t) * fd_count);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int32_t) * fd_count);
+        memcpy(CMSG_DATA(header), fds, sizeof(int32_t) * fd_count);
+    }
+    ssize_t sent;
+    do {
+        sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0) {
+        return errno == ECONNRESET ? -EPIPE : -errno;
+    }
+    return (size_t)sent == size ? 0 : -EPROTO;
+}
+
+static int await_reply(int socket, int64_t deadline_ns)
+{
+    struct pollfd event = {.fd = socket, .events = POLLIN};
+    struct timespec left = {0};
+    if (deadline_ns != INT64_MAX) {
+        int64_t rest = deadline_ns - client_now();
+        left.tv_sec = rest > 0 ? rest / 1000000000 : 0;
+        left.tv_nsec = rest > 0 ? rest % 1000000000 : 0;
+    }
+    int ready = ppoll(&event, 1, deadline_ns == INT64_MAX ? NULL : &left, NULL);
+    if (ready < 0) {
+        return -errno;
+    }
+    return ready == 0 ? -ETIMEDOUT : 0;
+}
+
+int client_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
+{
+    ssize_t size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
+    if (size < 0 && errno == EAGAIN) {
+        int error = await_reply(socket, deadline_ns);
+        if (error) {
+            return error;
+        }
+        size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
+    }
+    if (size < 0) {
+        return errno == ECONNRESET ? -EPIPE : -errno;
+    }
+    if (size == 0) {
+        return -EPIPE;
+    }
+    return size == sizeof *reply ? 0 : -EPROTO;
+}
+
+/* As client_receive, but a signal is no reason to give up a start that takes a millisecond. */
+static int receive_ready(int socket, struct wire_reply *ready)
+{
+    int64_t deadline = client_now() + start_patience_ns;
+    int error;
+    do {
+        error = client_receive(socket, deadline, ready);
+    } while (error == -EINTR);
+    if (error == 0 && ready->kind != WIRE_READY) {
+        error = -EPROTO;
+    }
+    if (error == 0 && ready->report.stage != STAGE_NONE) {
+        error = -ready->report.error;
+    }
+    return error;
+}
+
+static int make_memfd(const void *blob, size_t size)
+{
+    int fd = memfd_create("sandcore-policy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (write(fd, blob, size) != (ssize_t)size ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0) {
+        int error = errno ? -errno : -EIO;
+        close(fd);
+        return error;
+    }
+    return fd;
+}
+
+/* What the root process inherits, in the order of enum helper_fds. */
+struct inheritance {
+    int32_t null, control[2], policy, caller, ruleset;
+};
+
+static void close_inheritance(struct inheritance *fds)
+{
+    close_fd(&fds->null);
+    close_fd(&fds->control[1]);
+    close_fd(&fds->policy);
+    close_fd(&fds->caller);
+    close_fd(&fds->ruleset);
+}
+
+static int gather(const void *blob, size_t size, struct inheritance *fds,
+                  struct stage_report *report)
+{
+    struct policy_view view;
+    report->stage = STAGE_HELPER;
+    int error = policy_open(blob, size, &view);
+    if (error == 0 && view.header->flags & POLICY_LANDLOCK) {
+        report->stage = STAGE_LANDLOCK;
+        fds->ruleset = policy_ruleset(&view, &report->detail);
+        error = fds->ruleset < 0 ? fds->ruleset : 0;
+    }
+    if (error == 0) {
+        report->stage = STAGE_HELPER;
+        fds->policy = make_memfd(blob, size);
+        error = fds->policy < 0 ? fds->policy : 0;
+    }
+    if (error == 0) {
+        fds->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        fds->caller = (int32_t)syscall(SYS_pidfd_open, getpid(), 0);
+        if (fds->null < 0 || fds->caller < 0 ||
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds->control) < 0) {
+            error = -errno;
+        }
+    }
+    return error;
+}
+
+static int exec_helper(const char *helper, const struct inheritance *fds, struct client *out,
+                       struct stage_report *report)
+{
+    const char *programs[] = {helper, NULL};
+    char *argv[] = {(char *)(uintptr_t) "sandcore-helper", NULL};
+    char *envp[] = {NULL};
+    struct plan plan = {
+        .programs = programs,
+        .argv = argv,
+        .envp = envp,
+        .fds = {fds->null, fds->null, fds->null, fds->control[1], fds->policy, fds->caller,
+                fds->ruleset},
+        .fd_count = fds->ruleset >= 0 ? 7 : 6,
+        .umask = -1,
+        .ruleset = -1,
+    };
+    int error = spawn_child(&plan, &out->pid, &out->pidfd);
+    if (error) {
+        *report = plan.report;
+    }
+    return error;
+}
+
+int client_start(const char *helper, const void *blob, size_t size, struct client *out,
+                 struct stage_report *report)
+{
+    struct inheritance fds = {-1, {-1, -1}, -1, -1, -1};
+    struct wire_reply ready;
+    *report = (struct stage_report){.detail = -1};
+    *out = (struct client){.control = -1, .pidfd = -1, .owner = getpid()};
+    int error = gather(blob, size, &fds, report);
+    if (error == 0) {
+        error = exec_helper(helper, &fds, out, report);
+    }
+    out->control = fds.control[0];
+    close_inheritance(&fds);
+    if (error == 0) {
+        error = receive_ready(out->control, &ready);
+        out->scoped = error == 0 && ready.scoped != 0;
+    }
+    if (error) {
+        report->error = -error;
+        client_close(out);
+        return error;
+    }
+    report->stage = STAGE_NONE;
+    return 0;
+}
+
+int client_lane(struct client *client, struct wire_reply *ready)
+{
+    int pair[2];
+    uint32_t kind = WIRE_LANE;
+    memset(ready, 0, sizeof *ready);
+    ready->report.stage = STAGE_LANE;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        return -errno;
+    }
+    int32_t theirs = pair[1];
+    int error = client_send(client->control, &kind, sizeof kind, &theirs, 1);
+    close(pair[1]);
+    if (error == 0) {
+        error = receive_ready(pair[0], ready);
+    }
+    if (error) {
+        close(pair[0]);
+        return error;
+    }
+    return pair[0];
+}
+
+/* Shutdown reaches the root process even where a fork of ours holds copies of the socket. */
+void client_close(struct client *client)
+{
+    if (client->control >= 0 && client->owner == getpid()) {
+        shutdown(client->control, SHUT_RDWR);
+    }
+    close_fd(&client->control);
+    if (client->pidfd >= 0 && client->owner == getpid()) {
+        siginfo_t info;
+        struct pollfd event = {.fd = client->pidfd, .events = POLLIN};
+        /* It kills and reaps its tree; one that hangs in the kernel is left to end by itself. */
+        if (poll(&event, 1, 5000) == 1) {
+            waitid((idtype_t)P_PIDFD, (id_t)client->pidfd, &info, WEXITED | WNOHANG);
+        }
+    }
+    close_fd(&client->pidfd);
+}

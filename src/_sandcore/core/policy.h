@@ -1,0 +1,80 @@
+/* The blob: a policy compiled to bytes, without pointers and without fds.
+ *
+ * It is made once by the caller, hashed and pickled by Python, and read by the caller's process and
+ * by the helper. No reader trusts it: policy_open checks every offset, count and string before it
+ * hands out a view. Layout: the header, then rules, filter, extra filter, strings, each 8-aligned
+ * and in this order. */
+#ifndef SANDCORE_POLICY_H
+#define SANDCORE_POLICY_H
+
+#include "plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define POLICY_MAX_BYTES (16u << 20)
+#define POLICY_MAX_RULES 65536u
+
+enum policy_flags {
+    POLICY_CONFINED = 1u << 0, /* no capabilities, no_new_privs; without it nothing is enforced */
+    POLICY_LANDLOCK = 1u << 1,
+    POLICY_FILTER = 1u << 2,
+};
+
+enum policy_rule_flags {
+    POLICY_RULE_OPTIONAL = 1u << 0, /* may have vanished since it was listed: then it grants nothing */
+};
+
+struct policy_rule {
+    uint32_t path;   /* offset into the strings; a canonical absolute path, NUL-terminated */
+    uint16_t access; /* enum landlock_class */
+    uint16_t flags;  /* enum policy_rule_flags */
+};
+
+struct policy_header {
+    char magic[4]; /* "SCPB" */
+    uint32_t version;
+    uint32_t size; /* of the whole blob, in bytes */
+    uint32_t arch; /* AUDIT_ARCH_* that the filter was made for */
+    uint32_t abi;  /* Landlock ABI that the rules were made for; 0: none */
+    uint32_t flags;
+    uint32_t handle; /* LANDLOCK_HANDLE_* */
+    uint32_t rule_count;
+    uint32_t filter_count;       /* instructions */
+    uint32_t extra_filter_count; /* instructions */
+    uint32_t string_bytes;
+    uint32_t reserved;
+};
+
+struct policy_view {
+    const struct policy_header *header;
+    const struct policy_rule *rules;
+    struct plan_filter filter, extra_filter;
+    const char *strings;
+};
+
+/* What a blob is made of. paths[i] belongs to rules[i], whose path field is filled in here. */
+struct policy_parts {
+    uint32_t arch, abi, flags, handle;
+    struct policy_rule *rules;
+    const char *const *paths;
+    uint32_t rule_count;
+    struct plan_filter filter, extra_filter;
+};
+
+/* The size a blob of these parts has, or -EINVAL, -E2BIG. */
+int64_t policy_size(const struct policy_parts *parts);
+
+/* Writes the blob into out, which holds policy_size bytes. Deterministic: equal parts, equal bytes. */
+int policy_write(const struct policy_parts *parts, uint8_t *out, size_t size);
+
+/* Checks a blob and opens a view of it; -EINVAL when it is not one, whatever its bytes are. The blob
+ * must be 8-aligned and outlive the view. */
+int policy_open(const void *blob, size_t size, struct policy_view *view);
+
+/* Makes the Landlock ruleset of a policy: its fd, or a negative errno with the rule that failed in
+ * *failed (-1: not a rule's fault). A path is opened without following any symlink, because it was
+ * resolved when the policy was made: what became a symlink since then is an error, not a grant. */
+int policy_ruleset(const struct policy_view *view, int *failed);
+
+#endif

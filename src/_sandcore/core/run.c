@@ -1,0 +1,252 @@
+/* See run.h. Who ends what: the lane ends trees, because only it can reach all of one; this side
+ * decides when, because only it sees the output and the clock. */
+#define _GNU_SOURCE
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct ends {
+    int32_t command[3]; /* what the command gets */
+    int owned[3];       /* ... and we must close, having made it */
+    int ours[3];        /* the other end, -1: none */
+};
+
+static int make_pipe(struct ends *ends, int stream)
+{
+    int pair[2];
+    if (pipe2(pair, O_CLOEXEC) < 0) {
+        return -errno;
+    }
+    ends->command[stream] = stream == 0 ? pair[0] : pair[1];
+    ends->ours[stream] = stream == 0 ? pair[1] : pair[0];
+    ends->owned[stream] = 1;
+    return 0;
+}
+
+static int make_ends(const struct run_setup *setup, struct ends *ends)
+{
+    int given[3] = {setup->input ? -1 : setup->stdin_fd, setup->stdout_fd, setup->stderr_fd};
+    for (int i = 0; i < 3; i++) {
+        ends->command[i] = given[i];
+        ends->ours[i] = -1;
+        ends->owned[i] = 0;
+    }
+    for (int i = 0; i < 3; i++) {
+        int error = given[i] < 0 ? make_pipe(ends, i) : 0;
+        if (error) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+static void close_command_ends(struct ends *ends)
+{
+    for (int i = 0; i < 3; i++) {
+        if (ends->owned[i]) {
+            close(ends->command[i]);
+            ends->owned[i] = 0;
+        }
+    }
+}
+
+static void close_our_ends(struct ends *ends)
+{
+    for (int i = 0; i < 3; i++) {
+        if (ends->ours[i] >= 0) {
+            close(ends->ours[i]);
+        }
+    }
+}
+
+static int write_all(int fd, const uint8_t *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t written = write(fd, bytes, size);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return -errno;
+        }
+        bytes += written;
+        size -= (size_t)written;
+    }
+    return 0;
+}
+
+/* A long request does not fit into a packet: its body travels as a memory file. */
+static int send_in_memfd(const struct run_setup *setup, const int32_t *command)
+{
+    struct wire_run header;
+    memcpy(&header, setup->request, sizeof header);
+    int memfd = memfd_create("sandcore-request", MFD_CLOEXEC);
+    if (memfd < 0) {
+        return -errno;
+    }
+    header.flags |= WIRE_IN_MEMFD;
+    int32_t fds[4] = {command[0], command[1], command[2], memfd};
+    int error = write_all(memfd, setup->request + sizeof header, header.body);
+    if (error == 0) {
+        error = client_send(setup->lane, &header, sizeof header, fds, 4);
+    }
+    close(memfd);
+    return error;
+}
+
+static int send_request(const struct run_setup *setup, const int32_t *command)
+{
+    if (setup->request_size < sizeof(struct wire_run)) {
+        return -EINVAL;
+    }
+    if (setup->request_size > sizeof(struct wire_run) + WIRE_MAX_INLINE) {
+        return send_in_memfd(setup, command);
+    }
+    return client_send(setup->lane, setup->request, setup->request_size, command, 3);
+}
+
+int run_start(const struct run_setup *setup, struct run *run)
+{
+    struct ends ends;
+    memset(run, 0, sizeof *run);
+    run->lane = setup->lane;
+    run->deadline_ns = setup->deadline_ns;
+    run->drain_until_ns = run->kill_until_ns = INT64_MAX;
+    int error = make_ends(setup, &ends);
+    if (error == 0) {
+        struct pump_setup streams = {
+            .in_fd = ends.ours[0],
+            .input = setup->input,
+            .input_len = setup->input_len,
+            .out_fd = ends.ours[1],
+            .err_fd = ends.ours[2],
+            .watch_fd = setup->lane,
+            .out_cap = setup->out_cap,
+            .err_cap = setup->err_cap,
+        };
+        error = pump_new(&streams, &run->pump);
+    }
+    if (run->pump == NULL) {
+        close_our_ends(&ends);
+    }
+    if (error == 0) {
+        error = send_request(setup, ends.command);
+    }
+    close_command_ends(&ends);
+    return error;
+}
+
+int run_kill(struct run *run)
+{
+    uint32_t kind = WIRE_KILL;
+    if (run->kill_until_ns != INT64_MAX) {
+        return 0;
+    }
+    run->kill_until_ns = client_now() + RUN_KILL_PATIENCE_NS;
+    run->killed = 1;
+    return client_send(run->lane, &kind, sizeof kind, NULL, 0);
+}
+
+/* The leader has ended and nothing more is to be expected: what is left of its tree goes. */
+static int sweep(struct run *run)
+{
+    uint32_t kind = WIRE_SWEEP;
+    run->drain_until_ns = INT64_MAX;
+    run->kill_until_ns = client_now() + RUN_KILL_PATIENCE_NS;
+    return client_send(run->lane, &kind, sizeof kind, NULL, 0);
+}
+
+/* A packet from the lane: RUN_DONE, 0 to go on, or a negative errno. */
+static int take_reply(struct run *run)
+{
+    int error = client_receive(run->lane, client_now(), &run->reply);
+    if (error == -EINTR || error == -ETIMEDOUT) {
+        return 0;
+    }
+    if (error) {
+        return error;
+    }
+    switch (run->reply.kind) {
+    case WIRE_EXITED:
+        if (run->kill_until_ns == INT64_MAX) { /* else it is being killed already */
+            run->leader_ended = 1;
+            run->drain_until_ns = client_now() + RUN_DRAIN_LIMIT_NS;
+        }
+        return 0;
+    case WIRE_DONE:
+        error = pump_drain(run->pump);
+        return error ? error : RUN_DONE;
+    case WIRE_FAILED:
+        return RUN_DONE;
+    default:
+        return -EPROTO;
+    }
+}
+
+static int64_t next_deadline(const struct run *run)
+{
+    if (run->kill_until_ns != INT64_MAX) {
+        return run->kill_until_ns;
+    }
+    return run->leader_ended ? run->drain_until_ns : run->deadline_ns;
+}
+
+static int take_deadline(struct run *run)
+{
+    if (run->kill_until_ns != INT64_MAX) {
+        return -ETIMEDOUT; /* killed, and still not gone: the lane is lost */
+    }
+    if (run->leader_ended) {
+        run->drained_early = 1;
+        return sweep(run);
+    }
+    run->timed_out = 1;
+    return run_kill(run);
+}
+
+static int take_event(struct run *run, int event)
+{
+    switch (event) {
+    case PUMP_WATCH:
+        return take_reply(run);
+    case PUMP_CLOSED:
+        run->streams_ended = 1;
+        return 0;
+    case PUMP_DEADLINE:
+        return take_deadline(run);
+    case PUMP_SILENCE:
+        run->drained_early = 1;
+        return sweep(run);
+    case PUMP_SIGNAL:
+        return RUN_SIGNAL;
+    default:
+        return event < 0 ? event : -EPROTO;
+    }
+}
+
+int run_step(struct run *run)
+{
+    for (;;) {
+        int draining = run->leader_ended && run->kill_until_ns == INT64_MAX;
+        int result;
+        if (draining && run->streams_ended) {
+            result = sweep(run);
+        } else {
+            int64_t silence = draining ? RUN_DRAIN_SILENCE_NS : INT64_MAX;
+            result = take_event(run, pump_wait(run->pump, next_deadline(run), silence));
+        }
+        if (result) {
+            return result;
+        }
+    }
+}
+
+void run_free(struct run *run)
+{
+    pump_free(run->pump);
+    run->pump = NULL;
+}

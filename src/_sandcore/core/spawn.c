@@ -1,0 +1,174 @@
+/* The parent's side of a vfork; the child's side is child.c. */
+#define _GNU_SOURCE
+#include "spawn.h"
+
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ioctl.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+enum { SPAWN_STACK = 16384, SIGSET_BYTES = 8, LOW_FDS = 256 };
+
+/* The child copies the table up to the highest fd that it needs, so a pipe that got a high number in
+ * a caller with 20,000 open files would make it copy all of them. `kept` is -1 where nothing was
+ * moved. A caller without a free low number pays: nothing is wrong then, only slower. */
+static void lower_fds(struct plan *plan, int32_t *kept)
+{
+    for (uint32_t i = 0; i < plan->fd_count; i++) {
+        kept[i] = -1;
+        if (plan->fds[i] < LOW_FDS) {
+            continue;
+        }
+        long low = SYS_3(SYS_fcntl, plan->fds[i], F_DUPFD_CLOEXEC, 3);
+        if (low >= 0) {
+            kept[i] = plan->fds[i];
+            plan->fds[i] = (int32_t)low;
+        }
+    }
+}
+
+static void restore_fds(struct plan *plan, const int32_t *kept)
+{
+    for (uint32_t i = 0; i < plan->fd_count; i++) {
+        if (kept[i] >= 0) {
+            SYS_1(SYS_close, plan->fds[i]);
+            plan->fds[i] = kept[i];
+        }
+    }
+}
+
+static int plan_is_sound(const struct plan *plan)
+{
+    if (plan->fd_count < 3 || plan->fd_count > PLAN_MAX_FDS || plan->programs == NULL ||
+        plan->argv == NULL || plan->envp == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < plan->fd_count; i++) {
+        if (plan->fds[i] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* CLONE_VM and CLONE_VFORK: no page table is copied, whatever the caller's size, and this thread
+ * sleeps until exec. CLONE_FILES: nor is the fd table; the child unshares what it needs of it.
+ * All signals are blocked over it: a handler of ours must not run in the child. */
+int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd)
+{
+    _Alignas(16) uint8_t stack[SPAWN_STACK];
+    int32_t kept[PLAN_MAX_FDS];
+    uint64_t all = ~UINT64_C(0), before = 0;
+    if (!plan_is_sound(plan)) {
+        plan->report = (struct stage_report){.stage = STAGE_REQUEST, .error = EINVAL};
+        return -EINVAL;
+    }
+    plan->report = (struct stage_report){0};
+    plan->flags |= PLAN_RESET_HANDLERS | PLAN_SHARES_FDS;
+    plan->parent = (int32_t)SYS_0(SYS_getpid);
+    lower_fds(plan, kept);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGSET_BYTES);
+    long child = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | SIGCHLD,
+                           stack + SPAWN_STACK, pidfd, child_main, plan);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, SIGSET_BYTES);
+    restore_fds(plan, kept);
+    if (child < 0) {
+        plan->report = (struct stage_report){.stage = STAGE_CLONE, .error = (int32_t)-child};
+        return (int)child;
+    }
+    if (plan->report.stage != STAGE_NONE) {
+        SYS_5(SYS_waitid, P_PIDFD, *pidfd, 0, WEXITED, 0);
+        SYS_1(SYS_close, *pidfd);
+        return -plan->report.error;
+    }
+    *pid = (int32_t)child;
+    return 0;
+}
+
+/* <linux/pidfd.h> is newer than the headers that we build with. */
+struct pidfd_exit_info {
+    uint64_t mask, cgroup;
+    uint32_t ids[11];
+    int32_t exit_code;
+};
+#define PIDFD_WANT_EXIT (UINT64_C(1) << 3)
+#define PIDFD_READ_INFO _IOWR(0xFF, 11, struct pidfd_exit_info)
+
+/* SIGCHLD ignored, or somebody waits for every child: the kernel keeps the status with the pidfd. */
+static int ask_pidfd(int pidfd, struct spawn_status *out)
+{
+    struct pidfd_exit_info info = {.mask = PIDFD_WANT_EXIT};
+    if (SYS_3(SYS_ioctl, pidfd, PIDFD_READ_INFO, &info) < 0 || !(info.mask & PIDFD_WANT_EXIT)) {
+        return -ECHILD;
+    }
+    memset(out, 0, sizeof *out);
+    out->status = info.exit_code;
+    return 1;
+}
+
+/* waitid gives code and status apart; wait4's encoding is what everybody decodes. */
+static int32_t wait_status(const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED) {
+        return (info->si_status & 0xff) << 8;
+    }
+    return (info->si_status & 0x7f) | (info->si_code == CLD_DUMPED ? 0x80 : 0);
+}
+
+static int await_readable(int pidfd, int64_t deadline_ns)
+{
+    struct pollfd event = {.fd = pidfd, .events = POLLIN};
+    struct timespec left = {0};
+    if (deadline_ns != INT64_MAX) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        int64_t rest = deadline_ns - ((int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+        if (rest > 0) {
+            left.tv_sec = rest / 1000000000;
+            left.tv_nsec = rest % 1000000000;
+        }
+    }
+    return (int)SYS_5(SYS_ppoll, &event, 1, deadline_ns == INT64_MAX ? NULL : &left, 0, 0);
+}
+
+int spawn_wait(int pidfd, int64_t deadline_ns, struct spawn_status *out)
+{
+    int ready = await_readable(pidfd, deadline_ns);
+    if (ready <= 0) {
+        return ready;
+    }
+    siginfo_t info;
+    memset(out, 0, sizeof *out);
+    memset(&info, 0, sizeof info);
+    long error = SYS_5(SYS_waitid, P_PIDFD, pidfd, &info, WEXITED | WNOHANG, &out->usage);
+    if (error == -ECHILD) {
+        return ask_pidfd(pidfd, out);
+    }
+    if (error < 0) {
+        return (int)error;
+    }
+    out->status = wait_status(&info);
+    out->reaped = 1;
+    return info.si_pid != 0;
+}
+
+/* Unreaped, it still holds its number, so that kill(-pid) cannot reach a stranger. */
+int spawn_kill(int32_t pid, int pidfd)
+{
+    long alive = SYS_4(SYS_pidfd_send_signal, pidfd, 0, 0, 0);
+    if (alive < 0 || pid <= 1) {
+        return alive < 0 ? (int)alive : -EINVAL;
+    }
+    if (SYS_1(SYS_getpgid, pid) == pid) {
+        SYS_2(SYS_kill, -pid, SIGKILL);
+    }
+    return (int)SYS_4(SYS_pidfd_send_signal, pidfd, SIGKILL, 0, 0);
+}

@@ -1,0 +1,76 @@
+/* Reading a request; see wire.h. The caller is trusted with the policy, not with arithmetic. */
+#include "wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+int wire_check(const struct wire_run *run)
+{
+    if (run->kind != WIRE_RUN || (run->flags & ~(uint32_t)(WIRE_IN_MEMFD | WIRE_KEEP_SESSION)) != 0) {
+        return -EINVAL;
+    }
+    if (run->programs == 0 || run->args == 0 || run->limits > WIRE_MAX_LIMITS) {
+        return -EINVAL;
+    }
+    if (run->programs > WIRE_MAX_STRINGS || run->args > WIRE_MAX_STRINGS ||
+        run->envs > WIRE_MAX_STRINGS || run->body > WIRE_MAX_BODY) {
+        return -E2BIG;
+    }
+    return 0;
+}
+
+size_t wire_pointers(const struct wire_run *run)
+{
+    return (size_t)run->programs + run->args + run->envs + 3;
+}
+
+/* Takes the next string, or NULL when no terminator is left. */
+static const char *take(const char **at, const char *end)
+{
+    const char *text = *at;
+    for (const char *cursor = text; cursor < end; cursor++) {
+        if (*cursor == '\0') {
+            *at = cursor + 1;
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static const char **take_array(const char **at, const char *end, uint32_t count,
+                               const char **pointers)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        *pointers = take(at, end);
+        if (*pointers++ == NULL) {
+            return NULL;
+        }
+    }
+    *pointers++ = NULL;
+    return pointers;
+}
+
+int wire_parse(const struct wire_run *run, const uint8_t *body, const char **pointers,
+               struct plan *plan)
+{
+    size_t limits = run->limits * sizeof(struct plan_limit);
+    if (limits > run->body) {
+        return -EINVAL;
+    }
+    const char *at = (const char *)body + limits;
+    const char *end = (const char *)body + run->body;
+    plan->limits = (const struct plan_limit *)(const void *)body;
+    plan->limit_count = run->limits;
+    plan->umask = run->umask;
+    plan->cwd = take(&at, end);
+    if (plan->cwd == NULL || plan->cwd[0] != '/') {
+        return -EINVAL;
+    }
+    plan->programs = pointers;
+    const char **next = take_array(&at, end, run->programs, pointers);
+    plan->argv = (char *const *)(uintptr_t)next;
+    next = next ? take_array(&at, end, run->args, next) : NULL;
+    plan->envp = (char *const *)(uintptr_t)next;
+    next = next ? take_array(&at, end, run->envs, next) : NULL;
+    return next != NULL && at == end ? 0 : -EINVAL;
+}

@@ -1,0 +1,83 @@
+/* Messages between the caller and the helper, one per packet of a SOCK_SEQPACKET pair.
+ *
+ * caller -> root     WIRE_LANE  + [lane socket]             a new lane, please
+ * caller -> lane     WIRE_RUN   + [stdin, stdout, stderr]   a command; the body follows the header,
+ *                               + [memfd]                   or lies in a memory file when it is long
+ *                    WIRE_KILL                              end the command and all below it, now
+ *                    WIRE_SWEEP                             the leader has ended: end what is left
+ * root, lane -> caller
+ *                    WIRE_READY                             serves; or what failed on the way
+ *                    WIRE_FAILED                            the command did not start: stage, errno
+ *                    WIRE_EXITED                            the leader has ended, others live on
+ *                    WIRE_DONE                              nothing of the command is left
+ *
+ * One command at a time per lane, so that no message needs a name. The usual command costs two
+ * packets: RUN and DONE. */
+#ifndef SANDCORE_WIRE_H
+#define SANDCORE_WIRE_H
+
+#include "plan.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_MAX_INLINE (64u << 10)
+#define WIRE_MAX_BODY (64u << 20)
+#define WIRE_MAX_LIMITS 16u
+#define WIRE_MAX_STRINGS (1u << 20)
+
+enum wire_kind {
+    WIRE_LANE = 1,
+    WIRE_RUN = 2,
+    WIRE_KILL = 3,
+    WIRE_SWEEP = 4,
+    WIRE_READY = 16,
+    WIRE_FAILED = 17,
+    WIRE_EXITED = 18,
+    WIRE_DONE = 19,
+};
+
+enum wire_flags {
+    WIRE_IN_MEMFD = 1u << 0,     /* the body is in the fourth fd */
+    WIRE_KEEP_SESSION = 1u << 1, /* stay in the caller's session and group: a terminal's job */
+};
+
+/* The body: limit_count struct plan_limit, then NUL-terminated strings: cwd, programs, args, envs. */
+struct wire_run {
+    uint32_t kind; /* enum wire_kind; the short messages consist of this field alone */
+    uint32_t flags;
+    uint32_t body; /* bytes */
+    int32_t umask; /* -1: as it is */
+    uint32_t limits, programs, args, envs; /* counts */
+};
+
+struct wire_usage {
+    uint64_t user_us, system_us; /* CPU time of the whole tree, in microseconds */
+    uint64_t max_rss_kib;        /* of the largest process */
+    uint64_t minor_faults, major_faults, in_blocks, out_blocks;
+    uint64_t voluntary_switches, involuntary_switches;
+};
+
+struct wire_reply {
+    uint32_t kind;
+    int32_t pid;                /* READY: of the lane or root; else of the leader, as the helper sees it */
+    struct stage_report report; /* READY, FAILED: what failed */
+    int32_t status;             /* EXITED, DONE: wait status of the leader */
+    uint32_t swept;             /* DONE: how many processes outlived the leader and were reaped */
+    uint32_t scoped;            /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t reserved;
+    struct wire_usage usage; /* DONE */
+};
+
+/* How many pointers wire_parse needs for this request: three arrays with their terminators. */
+size_t wire_pointers(const struct wire_run *run);
+
+/* Checks a request's header: zero or -EINVAL, -E2BIG. */
+int wire_check(const struct wire_run *run);
+
+/* Fills in the plan from a checked header and its body. pointers has room for wire_pointers; the
+ * plan points into body and pointers. -EINVAL when the body is not what the header says. */
+int wire_parse(const struct wire_run *run, const uint8_t *body, const char **pointers,
+               struct plan *plan);
+
+#endif

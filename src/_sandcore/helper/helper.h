@@ -1,0 +1,64 @@
+/* sandcore-helper: the process that stays.
+ *
+ * Two kinds of process run this program, both without a C library and with nothing secret in them.
+ * The *root* is exec'ed once per sandbox by the caller with an empty environment; it takes the outer
+ * signal scope, starts lanes, and watches: it never runs a command. A *lane* is a fork of the root
+ * that takes all of the policy upon itself, once, and then vforks one command at a time.
+ *
+ * Commands share their lane's Landlock domain, so they may signal it and could trace it. It is not
+ * dumpable, which ends the tracing; that they may kill or stop it cannot be had without copying
+ * every rule into a nested domain for each command (1.4 times the cost with 1,000 rules). Hence the
+ * root: its domain encloses theirs, so their signals do not reach it, and the moment a lane dies or
+ * stops it ends the whole sandbox. Killing the lane is suicide, not escape. */
+#ifndef SANDCORE_HELPER_H
+#define SANDCORE_HELPER_H
+
+#include "policy.h"
+#include "wire.h"
+
+#include <stdint.h>
+
+/* What the caller leaves open for the root. */
+enum helper_fds {
+    HELPER_CONTROL = 3, /* SOCK_SEQPACKET to the caller */
+    HELPER_POLICY = 4,  /* memory file: the blob */
+    HELPER_CALLER = 5,  /* pidfd of the caller */
+    HELPER_RULESET = 6, /* Landlock ruleset, where the policy has one */
+};
+
+struct helper {
+    struct policy_view policy;
+    int32_t caller, root; /* pids */
+    int32_t scoped;       /* the signal scope of the process at hand was proved */
+    int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
+};
+
+/* Ends every process below this one and reaps it. *leader_status gets the wait status of `leader`
+ * when it is among them; usage, when not NULL, is added to. Returns how many were reaped. */
+uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *leader_status,
+                      struct wire_usage *usage);
+
+/* Adds a process's resource use (struct rusage) to the sum. */
+struct rusage;
+void helper_add_usage(struct wire_usage *sum, const struct rusage *one);
+
+/* True when signals of this process to `outsider` are refused by its Landlock domain. Only after
+ * this may kill(-1) be used: without a scope it ends the user's session. */
+int helper_prove_scope(int32_t outsider);
+
+/* Opens /proc's list of this process's children. */
+int helper_open_children(void);
+
+/* Sends a READY packet: stage and error are 0 when all is well. */
+void helper_send_ready(const struct helper *helper, int fd, int stage, int error);
+
+/* Receives one packet; its fds (at most max) go to fds, -1 where there are none. Returns the size, 0
+ * at the end of the stream, or a negative errno; -EMSGSIZE when it did not fit. */
+long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned max);
+
+/* Never return. */
+__attribute__((noreturn)) void helper_exit(int status);
+__attribute__((noreturn)) void lane_main(struct helper *helper, int socket);
+__attribute__((noreturn)) void root_main(void);
+
+#endif

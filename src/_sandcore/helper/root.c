@@ -1,0 +1,183 @@
+/* The root process: makes the sandbox, starts lanes, watches, and runs nothing. */
+#define _GNU_SOURCE
+#include "helper.h"
+#include "landlock.h"
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <linux/stat.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+enum { NEVER = -1, SIGSET_BYTES = 8 };
+
+static void close_fd(int fd)
+{
+    SYS_1(SYS_close, fd);
+}
+
+static int open_policy(struct policy_view *view)
+{
+    struct statx found;
+    long error = SYS_5(SYS_statx, HELPER_POLICY, "", AT_EMPTY_PATH, STATX_SIZE, &found);
+    if (error < 0) {
+        return (int)error;
+    }
+    if (found.stx_size == 0 || found.stx_size > POLICY_MAX_BYTES) {
+        return -EINVAL;
+    }
+    long blob = SYS_6(SYS_mmap, 0, found.stx_size, PROT_READ, MAP_PRIVATE, HELPER_POLICY, 0);
+    if (blob < 0) {
+        return (int)blob;
+    }
+    close_fd(HELPER_POLICY);
+    return policy_open((const void *)blob, found.stx_size, view);
+}
+
+/* The outer scope: lanes and commands may be ended from here, and reach nothing from there. */
+static int take_scope(struct helper *helper)
+{
+    struct landlock_rights scopes;
+    int abi = (int)helper->policy.header->abi;
+    if (!(helper->policy.header->flags & POLICY_LANDLOCK)) {
+        return 0;
+    }
+    int error = landlock_handled(abi, LANDLOCK_HANDLE_SCOPES, &scopes);
+    if (error || scopes.scoped == 0) {
+        return error; /* an ABI without scopes: the caller reports what that weakens */
+    }
+    int ruleset = landlock_create(&scopes);
+    error = ruleset < 0 ? ruleset : landlock_restrict(ruleset);
+    if (ruleset >= 0) {
+        close_fd(ruleset);
+    }
+    helper->scoped = !error && helper_prove_scope(helper->caller);
+    return error;
+}
+
+static int confine_root(struct helper *helper)
+{
+    long error = SYS_5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    if (error == 0) {
+        error = SYS_5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+    }
+    if (error == 0 && helper->policy.header->flags & POLICY_CONFINED) {
+        error = child_drop_capabilities();
+        if (error == 0) {
+            error = SYS_5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        }
+    }
+    return error == 0 ? take_scope(helper) : (int)error;
+}
+
+/* Before the scope is taken the caller must be in reach, or the proof would prove nothing. */
+static int set_up(struct helper *helper)
+{
+    *helper = (struct helper){.children = -1};
+    helper->root = (int32_t)SYS_0(SYS_getpid);
+    helper->caller = (int32_t)SYS_0(SYS_getppid);
+    long error = SYS_2(SYS_kill, helper->caller, 0);
+    if (error == 0) {
+        error = open_policy(&helper->policy);
+    }
+    if (error == 0) {
+        helper->children = helper_open_children(); /* needs a dumpable process */
+        error = confine_root(helper);
+    }
+    return (int)error;
+}
+
+static void start_lane(struct helper *helper, int socket, int signals)
+{
+    long pid = SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+        close_fd(HELPER_CONTROL);
+        close_fd(HELPER_CALLER);
+        close_fd(signals);
+        close_fd(helper->children);
+        lane_main(helper, socket);
+    }
+    if (pid < 0) {
+        helper_send_ready(helper, socket, STAGE_LANE, (int)-pid);
+    }
+    close_fd(socket);
+}
+
+/* A lane that ends by itself with status 0 was closed by the caller. Anything else (killed, stopped,
+ * an orphan that only a dead lane leaves) means that a command has turned on its lane. */
+static int lanes_are_well(void)
+{
+    for (;;) {
+        int32_t status = 0;
+        long pid = SYS_4(SYS_wait4, -1, &status, WNOHANG | WUNTRACED | __WALL, 0);
+        if (pid <= 0) {
+            return 1;
+        }
+        if (status != 0) {
+            return 0;
+        }
+    }
+}
+
+static void drain_signals(int signals)
+{
+    struct signalfd_siginfo info[8];
+    SYS_3(SYS_read, signals, info, sizeof info);
+}
+
+/* Serves until the caller closes, the caller ends, or a lane is attacked. */
+static void watch(struct helper *helper, int signals)
+{
+    struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
+                               {.fd = HELPER_CALLER, .events = POLLIN},
+                               {.fd = signals, .events = POLLIN}};
+    for (;;) {
+        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
+        if (ready < 0 && ready != -EINTR) {
+            return;
+        }
+        if (ready <= 0) {
+            continue;
+        }
+        if (events[1].revents) {
+            return;
+        }
+        if (events[2].revents) {
+            drain_signals(signals);
+            if (!lanes_are_well()) {
+                return;
+            }
+        }
+        if (events[0].revents) {
+            uint32_t kind = 0;
+            int32_t socket;
+            long size = helper_receive(HELPER_CONTROL, &kind, sizeof kind, &socket, 1);
+            if (size != sizeof kind || kind != WIRE_LANE || socket < 0) {
+                return;
+            }
+            start_lane(helper, socket, signals);
+        }
+    }
+}
+
+void root_main(void)
+{
+    struct helper helper;
+    uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
+    /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
+    long signals = SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES,
+                         SFD_CLOEXEC | SFD_NONBLOCK);
+    int error = signals < 0 ? (int)signals : set_up(&helper);
+    helper_send_ready(&helper, HELPER_CONTROL, error ? STAGE_HELPER : STAGE_NONE, -error);
+    if (error == 0) {
+        watch(&helper, (int)signals);
+        helper_sweep(&helper, 0, 0, 0);
+    }
+    helper_exit(error ? 1 : 0);
+}
