@@ -12,11 +12,12 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 
 BIN := .venv/bin
 SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/*/*.pyx src/_sandcore/*/*.pxd)
+C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch])
 CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.py)
 OURS := src tests tools $(wildcard bench demo) setup.py
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench sanitize lint fuzz clean kernel
+.PHONY: help build test demo bench sanitize lint format fuzz clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
@@ -25,6 +26,7 @@ help:
 	@echo 'make bench     what confinement costs beside a bare C floor'
 	@echo 'make sanitize  the tests of the C core under ASan and UBSan'
 	@echo 'make lint      ruff, mypy, stubtest, clang-format, strict warnings'
+	@echo 'make format    ruff and clang-format, in place'
 	@echo 'make fuzz      a longer run of the property tests'
 	@echo 'make clean     removes what the others made'
 
@@ -64,10 +66,14 @@ lint: build
 	@$(BIN)/ruff format --check $(OURS)
 	@$(BIN)/mypy src/sandbox src/_sandcore tools
 	@$(BIN)/python -m mypy.stubtest _sandcore
-	@$(BIN)/clang-format --dry-run --Werror $$(find src -name '*.[ch]' ! -path '*/binding/*')
+	@$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	@SANDCORE_STRICT=1 $(BIN)/python setup.py -q build_ext --force \
 		--build-lib build/strict --build-temp build/strict/objects
 	@echo 'lint: clean'
+
+format: .venv/.installed
+	@$(BIN)/ruff check -q --fix-only $(OURS) && $(BIN)/ruff format -q $(OURS)
+	@$(BIN)/clang-format -i $(C_FILES)
 
 fuzz: build kernel
 	@HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)

@@ -1,0 +1,273 @@
+"""What the layout promises: who may import, include, call whom, and how long things may get."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ccore
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SANDBOX = ROOT / "src" / "sandbox"
+CORE = ROOT / "src" / "_sandcore" / "core"
+HELPER = ROOT / "src" / "_sandcore" / "helper"
+
+# Lowest first; a module may import only what stands before it.
+LADDER = (
+    "errors",
+    "limits",
+    "environ",
+    "secrets",
+    "paths",
+    "policy",
+    "presets",
+    "result",
+    "host",
+    "backends",
+    "backends.rules",
+    "backends.linux",
+    "live",
+    "",  # the package itself: re-exports what is below, and the command line is above it
+    "cli",
+    "cli.doctor",
+    "cli.main",
+)
+IMPORTS_THE_CORE = {"backends.linux"}
+# What `import sandbox` must not bring: each costs more than a confined command.
+HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")
+
+# Headers that declare types, constants and system calls of the kernel.
+KERNEL_HEADERS = re.compile(
+    r"(linux|asm)/\w+\.h|sys/(syscall|mman|resource|signalfd|socket|wait)\.h"
+)
+FREESTANDING_HEADERS = {
+    "errno.h",
+    "fcntl.h",
+    "poll.h",
+    "signal.h",
+    "stdbool.h",
+    "stddef.h",
+    "stdint.h",
+    "string.h",
+    "time.h",
+}
+CALLER_HEADERS = FREESTANDING_HEADERS | {
+    "limits.h",
+    "pthread.h",
+    "stdlib.h",
+    "sys/ioctl.h",
+    "sys/mman.h",
+    "sys/stat.h",
+    "sys/types.h",
+    "sys/un.h",
+    "sys/utsname.h",
+    "unistd.h",
+}
+# The compiler calls these four by itself; mem.c has them where there is no C library.
+COMPILER_CALLS = {"memcpy", "memmove", "memset", "memcmp", "strlen"}
+CHILD_CALLS = COMPILER_CALLS | {"landlock_restrict"}
+
+# The design's sizes (60, 40, 300) with a fifth of slack.
+C_FUNCTION_LINES = 72
+PYTHON_FUNCTION_LINES = 48
+FILE_LINES = 360
+
+
+def modules() -> dict[str, Path]:
+    """Name below `sandbox` -> file; packages by their own name."""
+    found = {}
+    for path in sorted(SANDBOX.rglob("*.py")):
+        parts = path.relative_to(SANDBOX).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of what a file imports anywhere, each `from a import b` as a.b and as a."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: imports are absolute"
+            assert node.module is not None
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def inner_imports(path: Path) -> set[str]:
+    """Names below `sandbox` of the modules of ours that a file imports."""
+    known = modules()
+    found = set()
+    for name in imports(path):
+        head, _, tail = name.partition(".")
+        if head == "sandbox" and tail in known:
+            found.add(tail)
+    return found
+
+
+def from_setup(name: str) -> tuple[str, ...]:
+    """A table of setup.py."""
+    spec = importlib.util.spec_from_file_location("sandcore_setup", ROOT / "setup.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    value: tuple[str, ...] = getattr(module, name)
+    return value
+
+
+def freestanding() -> list[Path]:
+    """The sources of sandcore-helper."""
+    return [*sorted(HELPER.glob("*.c")), *(CORE / name for name in from_setup("HELPER_CORE"))]
+
+
+def includes(path: Path) -> set[str]:
+    return set(re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE))
+
+
+def undefined(source: Path, out: Path) -> tuple[set[str], set[str]]:
+    """Names that an object file wants, and names that it offers."""
+    target = out / (source.stem + ".o")
+    flags = ["-std=c11", "-O2", f"-I{CORE}"]
+    subprocess.run([*ccore.compiler(), *flags, "-c", source, "-o", target], check=True)
+    listing = subprocess.run(["nm", target], capture_output=True, text=True, check=True).stdout
+    symbols = [line.split()[-2:] for line in listing.splitlines()]
+    wants = {name for kind, name in symbols if kind == "U"} - {"_GLOBAL_OFFSET_TABLE_"}
+    return wants, {name for kind, name in symbols if kind.isupper() and kind != "U"}
+
+
+def c_functions(text: str) -> list[tuple[str, int]]:
+    """Name and number of lines of each function, from its signature to the closing brace.
+
+    Relies on what clang-format gives: bodies are indented, signatures and closing braces are not.
+    """
+    found = []
+    lines = text.splitlines()
+    end = -1
+    for number, line in enumerate(lines):
+        if number <= end:
+            continue
+        if line != "{" and not re.fullmatch(r"\S.*\) \{|\s+.*\w\) \{", line):
+            continue
+        start = number
+        while start > 0 and re.match(r"[\w ]", lines[start - 1]) and lines[start][:1] in " {":
+            start -= 1
+        signature = re.match(r"\w[^=]*?(\w+)\(", " ".join(lines[start : number + 1]))
+        if signature is None:
+            continue
+        end = lines.index("}", number)
+        found.append((signature.group(1), end - start + 1))
+    return found
+
+
+def test_every_module_stands_on_the_ladder() -> None:
+    strangers = set(modules()) - set(LADDER)
+    assert not strangers, f"add to LADDER in {Path(__file__).name}: {sorted(strangers)}"
+
+
+@pytest.mark.parametrize("name", modules())
+def test_imports_only_go_down_the_ladder(name: str) -> None:
+    below = LADDER[: LADDER.index(name)] if name in LADDER else ()
+    for used in inner_imports(modules()[name]):
+        # Naming a module of a package names the package too: that is not a use of it.
+        is_own_package = name.startswith(used + ".") or used == ""
+        assert used in below or is_own_package, f"{name or 'sandbox'} imports {used}: upwards"
+
+
+def test_values_are_not_taken_from_the_package_by_its_own_modules() -> None:
+    """`from sandbox import x` inside the package is an import of everything."""
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "sandbox":
+                taken = {alias.name for alias in node.names} - set(modules())
+                assert not taken or name.startswith("cli"), f"{name} takes {taken} from sandbox"
+
+
+def test_one_module_knows_the_compiled_core() -> None:
+    users = {
+        name
+        for name, path in modules().items()
+        if any(used.split(".")[0] == "_sandcore" for used in imports(path))
+    }
+    assert users <= IMPORTS_THE_CORE
+
+
+def test_importing_sandbox_brings_nothing_heavy() -> None:
+    program = f"import sys, sandbox; print(*(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", sorted(CORE.glob("*.[ch]")), ids=lambda path: path.name)
+def test_the_core_includes_no_python_and_no_stdio(path: Path) -> None:
+    ours = {header.name for header in CORE.glob("*.h")}
+    allowed = CALLER_HEADERS | ours
+    strangers = {name for name in includes(path) - allowed if not KERNEL_HEADERS.fullmatch(name)}
+    assert not strangers
+
+
+def test_the_helper_includes_no_header_of_calls() -> None:
+    ours = {header.name for home in (CORE, HELPER) for header in home.glob("*.h")}
+    for path in [*freestanding(), *HELPER.glob("*.h")]:
+        wanted = includes(path) - FREESTANDING_HEADERS - ours
+        assert not {name for name in wanted if not KERNEL_HEADERS.fullmatch(name)}, path.name
+
+
+def test_the_child_calls_nothing_outside_a_short_list(tmp_path: Path) -> None:
+    """Between clone and exec no lock, allocation or C library: the parent's memory is shared."""
+    wants, offers = undefined(CORE / "child.c", tmp_path)
+    assert wants <= CHILD_CALLS
+    assert "child_main" in offers
+
+
+def test_the_helper_needs_no_c_library(tmp_path: Path) -> None:
+    wants: set[str] = set()
+    offers: set[str] = set()
+    for source in freestanding():
+        more_wants, more_offers = undefined(source, tmp_path)
+        wants |= more_wants
+        offers |= more_offers
+    assert wants - offers <= COMPILER_CALLS
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(CORE.glob("*.c")), *sorted(HELPER.glob("*.c"))], ids=lambda path: path.name
+)
+def test_c_functions_are_short(path: Path) -> None:
+    long = [entry for entry in c_functions(path.read_text()) if entry[1] > C_FUNCTION_LINES]
+    assert long == []
+
+
+def test_python_functions_are_short() -> None:
+    long = []
+    for path in [*SANDBOX.rglob("*.py"), ROOT / "setup.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > PYTHON_FUNCTION_LINES:
+                long.append((path.name, node.name, lines))
+    assert long == []
+
+
+def test_files_are_short() -> None:
+    files = [path for end in ("*.py", "*.[ch]") for path in (ROOT / "src").rglob(end)]
+    assert files
+    sizes = {path.name: len(path.read_text().splitlines()) for path in files}
+    assert {name: lines for name, lines in sizes.items() if lines > FILE_LINES} == {}
+
+
+def test_the_function_counter_counts() -> None:
+    """The measure of the tests above, on functions of known length in both styles of braces."""
+    text = "struct a {\n    int b;\n};\n\nstatic int f(int a,\n             int b)\n{\n    x;\n}\n"
+    assert c_functions(text) == [("f", 5)]
+    assert c_functions(text.replace(")\n{", ") {")) == [("f", 4)]
+    loop = "int g(void)\n{\n    while (x) {\n        y;\n    }\n}\nint h(void) {\n    z;\n}\n"
+    assert c_functions(loop) == [("g", 6), ("h", 3)]
