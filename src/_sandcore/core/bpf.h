@@ -44,7 +44,7 @@ struct bpf_range {
     bpf_label to;
 };
 
-/* A balanced search tree over the accumulator. ranges[0].start is 0, starts rise, count >= 1. */
+/* A balanced search tree over the accumulator, with short chains for leaves. ranges[0].start is 0, starts rise, count >= 1. */
 bpf_label bpf_tree(struct bpf_writer *w, const struct bpf_range *ranges, size_t count);
 
 /* Moves the program to out[0]; returns its length, or -ENOSPC. */

@@ -47,12 +47,14 @@ struct seccomp_build {
     bpf_label allow, deny; /* of leaf, for the rules */
 };
 
-static int seccomp_has(const struct seccomp_options *options, uint32_t flag) {
+static int seccomp_has(const struct seccomp_options *options, uint32_t flag)
+{
     return (options->flags & flag) != 0;
 }
 
 enum syscall_action seccomp_action(const struct seccomp_options *options,
-                                   const struct syscall_row *row) {
+                                   const struct syscall_row *row)
+{
     int scoped = seccomp_has(options, SECCOMP_UNIX_SCOPED);
     int full = options->network == SECCOMP_NET_FULL;
     switch (row->rule) {
@@ -74,68 +76,72 @@ enum syscall_action seccomp_action(const struct seccomp_options *options,
 
 /* To yes when the low word of argument n has one of the bits, or is one of the values. */
 static bpf_label seccomp_bits(struct seccomp_build *b, uint32_t n, uint32_t bits, bpf_label yes,
-                              bpf_label no) {
+                              bpf_label no)
+{
     bpf_branch(&b->writer, BPF_JSET, bits, yes, no);
     return bpf_load(&b->writer, ARG_LOW(n));
 }
 
 static bpf_label seccomp_is(struct seccomp_build *b, uint32_t n, const uint32_t *values,
-                            size_t count, bpf_label yes, bpf_label no) {
+                            size_t count, bpf_label yes, bpf_label no)
+{
     bpf_any(&b->writer, values, count, yes, no);
     return bpf_load(&b->writer, ARG_LOW(n));
 }
 
 static bpf_label seccomp_equal(struct seccomp_build *b, uint32_t n, uint32_t value, bpf_label yes,
-                               bpf_label no) {
+                               bpf_label no)
+{
     return seccomp_is(b, n, &value, 1, yes, no);
 }
 
 /* The type of socket and socketpair (argument 1), whatever flags came with it. */
-static bpf_label seccomp_type(struct seccomp_build *b, uint32_t one, uint32_t other,
-                              bpf_label yes) {
+static bpf_label seccomp_type(struct seccomp_build *b, uint32_t one, uint32_t other, bpf_label yes)
+{
     const uint32_t types[] = {one, other};
     bpf_any(&b->writer, types, COUNT(types), yes, b->deny);
     bpf_and(&b->writer, ~TYPE_FLAGS);
     return bpf_load(&b->writer, ARG_LOW(1));
 }
 
-static bpf_label seccomp_unix(struct seccomp_build *b) {
-    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED))
+static bpf_label seccomp_unix(struct seccomp_build *b)
+{
+    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED)) {
         return b->allow;
+    }
     return seccomp_type(b, TYPE_STREAM, TYPE_SEQPACKET, b->allow);
 }
 
-static bpf_label seccomp_socketpair(struct seccomp_build *b) {
+static bpf_label seccomp_socketpair(struct seccomp_build *b)
+{
     return seccomp_equal(b, 0, FAMILY_UNIX, seccomp_unix(b), b->deny);
 }
 
 /* With the network open connect must be too, and it cannot be seen whereto: no AF_UNIX then, or the
  * control sockets of the host's services would be in reach. Raw, ICMP, MPTCP, SCTP and the like are
  * other protocols than TCP and UDP, and pass Landlock's TCP rules. */
-static bpf_label seccomp_socket_full(struct seccomp_build *b) {
+static bpf_label seccomp_socket(struct seccomp_build *b)
+{
     static const uint32_t protocols[] = {0, 6 /* TCP */, 17 /* UDP */};
     bpf_label protocol = seccomp_is(b, 2, protocols, COUNT(protocols), b->allow, b->deny);
     bpf_label inet = seccomp_type(b, TYPE_STREAM, TYPE_DGRAM, protocol);
     bpf_label route = seccomp_equal(b, 2, NETLINK_ROUTE, b->allow, b->deny);
     bpf_label netlink = seccomp_type(b, TYPE_RAW, TYPE_DGRAM, route);
     bpf_label others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_NETLINK, netlink, b->deny);
-    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED))
+    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED)) {
         others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_UNIX, b->allow, others);
+    }
     static const uint32_t families[] = {FAMILY_INET, FAMILY_INET6};
     bpf_any(&b->writer, families, COUNT(families), inet, others);
     return bpf_load(&b->writer, ARG_LOW(0));
 }
 
-static bpf_label seccomp_socket(struct seccomp_build *b) {
-    if (b->options->network == SECCOMP_NET_FULL)
-        return seccomp_socket_full(b);
-    return seccomp_socketpair(b);
-}
-
 /* send(2) is sendto without an address; refusing that hangs event loops on their own pairs. */
-static bpf_label seccomp_sendto(struct seccomp_build *b) {
-    if (b->options->network == SECCOMP_NET_FULL)
+static bpf_label seccomp_sendto(struct seccomp_build *b)
+{
+    if (b->options->network == SECCOMP_NET_FULL) {
         return seccomp_bits(b, 3, FAST_OPEN, b->deny, b->allow);
+    }
     bpf_branch(&b->writer, BPF_JEQ, 0, b->allow, b->deny);
     bpf_label low = bpf_load(&b->writer, ARG_LOW(4));
     bpf_branch(&b->writer, BPF_JEQ, 0, low, b->deny);
@@ -143,7 +149,8 @@ static bpf_label seccomp_sendto(struct seccomp_build *b) {
 }
 
 /* Without a read-only mount the inode flags of files that may only be read could be set. */
-static bpf_label seccomp_ioctl(struct seccomp_build *b) {
+static bpf_label seccomp_ioctl(struct seccomp_build *b)
+{
     static const uint32_t requests[] = {
         0x5412u,     /* TIOCSTI */
         0x541cu,     /* TIOCLINUX */
@@ -160,7 +167,8 @@ static bpf_label seccomp_ioctl(struct seccomp_build *b) {
 /* F_SETOWN and F_SETSIG stay: event loops use them, ioctl(FIOSETOWN) does the same, and Landlock's
  * signal scope stops SIGIO to outsiders (before ABI 6 it does not, but then kill reaches them too).
  * F_SETOWN_EX aims at single threads and is used by profilers only. */
-static bpf_label seccomp_fcntl(struct seccomp_build *b) {
+static bpf_label seccomp_fcntl(struct seccomp_build *b)
+{
     static const uint32_t commands[] = {
         1024u, /* F_SETLEASE */
         1040u, /* F_SETDELEG, from 6.19: a lease on directories too */
@@ -170,19 +178,22 @@ static bpf_label seccomp_fcntl(struct seccomp_build *b) {
     return seccomp_is(b, 1, commands, COUNT(commands), b->deny, b->allow);
 }
 
-static bpf_label seccomp_personality(struct seccomp_build *b) {
+static bpf_label seccomp_personality(struct seccomp_build *b)
+{
     static const uint32_t personas[] = {0, 0xffffffffu};
     return seccomp_is(b, 0, personas, COUNT(personas), b->allow, b->deny);
 }
 
 /* (which, 0): the caller itself. */
-static bpf_label seccomp_who(struct seccomp_build *b, uint32_t which) {
+static bpf_label seccomp_who(struct seccomp_build *b, uint32_t which)
+{
     bpf_label who = seccomp_equal(b, 1, 0, b->allow, b->deny);
     return seccomp_equal(b, 0, which, who, b->deny);
 }
 
 /* The check of one rule; for rules that the options alone decide there is none. */
-static bpf_label seccomp_rule(struct seccomp_build *b, uint32_t rule) {
+static bpf_label seccomp_rule(struct seccomp_build *b, uint32_t rule)
+{
     switch (rule) {
     case RULE_CLONE:
         return seccomp_bits(b, 0, CLONE_REFUSED, b->deny, b->allow);
@@ -217,8 +228,16 @@ static bpf_label seccomp_rule(struct seccomp_build *b, uint32_t rule) {
     }
 }
 
+/* Without network a socket is what a pair is: one check for both. */
+static uint32_t seccomp_shared(const struct seccomp_options *options, uint32_t rule)
+{
+    int alike = rule == RULE_SOCKET && options->network == SECCOMP_NET_NONE;
+    return alike ? (uint32_t)RULE_SOCKETPAIR : rule;
+}
+
 /* Which leaf each number up to the highest reviewed one has; writes the checks that are needed. */
-static void seccomp_leaves(struct seccomp_build *b, uint8_t leaves[SYSCALLS_HIGHEST + 1]) {
+static void seccomp_leaves(struct seccomp_build *b, uint8_t leaves[SYSCALLS_HIGHEST + 1])
+{
     static const uint8_t fixed[] = {
         [SYSCALL_ALLOW] = LEAF_ALLOW, [SYSCALL_DENY] = LEAF_DENY, [SYSCALL_ABSENT] = LEAF_ABSENT};
     size_t count;
@@ -226,29 +245,35 @@ static void seccomp_leaves(struct seccomp_build *b, uint8_t leaves[SYSCALLS_HIGH
     memset(leaves, LEAF_ABSENT, SYSCALLS_HIGHEST + 1);
     for (size_t i = 0; i < count; i++) {
         int32_t number = syscalls_number(&rows[i], b->options->arch);
-        if (number < 0 || number > SYSCALLS_HIGHEST)
+        if (number < 0 || number > SYSCALLS_HIGHEST) {
             continue;
+        }
         enum syscall_action action = seccomp_action(b->options, &rows[i]);
         if (action != SYSCALL_RULE) {
             leaves[number] = fixed[action];
             continue;
         }
-        uint32_t leaf = LEAF_RULES + rows[i].rule;
-        if (b->leaf[leaf] == 0)
-            b->leaf[leaf] = seccomp_rule(b, rows[i].rule);
+        uint32_t rule = seccomp_shared(b->options, rows[i].rule);
+        uint32_t leaf = LEAF_RULES + rule;
+        if (b->leaf[leaf] == 0) {
+            b->leaf[leaf] = seccomp_rule(b, rule);
+        }
         leaves[number] = (uint8_t)leaf;
     }
 }
 
 /* The tree over all numbers, those beyond the table included. */
-static void seccomp_dispatch(struct seccomp_build *b) {
+static void seccomp_dispatch(struct seccomp_build *b)
+{
     uint8_t leaves[SYSCALLS_HIGHEST + 1];
     struct bpf_range ranges[SYSCALLS_HIGHEST + 4];
     size_t count = 0;
     seccomp_leaves(b, leaves);
-    for (uint32_t nr = 0; nr <= SYSCALLS_HIGHEST; nr++)
-        if (nr == 0 || leaves[nr] != leaves[nr - 1])
+    for (uint32_t nr = 0; nr <= SYSCALLS_HIGHEST; nr++) {
+        if (nr == 0 || leaves[nr] != leaves[nr - 1]) {
             ranges[count++] = (struct bpf_range){nr, b->leaf[leaves[nr]]};
+        }
+    }
     ranges[count++] = (struct bpf_range){SYSCALLS_HIGHEST + 1, b->leaf[LEAF_ABSENT]};
     if (b->options->arch == AUDIT_ARCH_X86_64) {
         ranges[count++] = (struct bpf_range){X32_FIRST, b->leaf[LEAF_KILL]};
@@ -257,14 +282,17 @@ static void seccomp_dispatch(struct seccomp_build *b) {
     bpf_tree(&b->writer, ranges, count);
 }
 
-static int seccomp_known(const struct seccomp_options *options) {
+static int seccomp_known(const struct seccomp_options *options)
+{
     return (options->arch == AUDIT_ARCH_X86_64 || options->arch == AUDIT_ARCH_AARCH64) &&
            options->network <= SECCOMP_NET_FULL && (options->flags & ~FLAGS_KNOWN) == 0;
 }
 
-int seccomp_compile(const struct seccomp_options *options, struct sock_filter *out, size_t cap) {
-    if (!seccomp_known(options))
+int seccomp_compile(const struct seccomp_options *options, struct sock_filter *out, size_t cap)
+{
+    if (!seccomp_known(options)) {
         return -EINVAL;
+    }
     struct seccomp_build b = {.options = options, .writer = {.out = out, .cap = cap}};
     struct bpf_writer *w = &b.writer;
     b.leaf[LEAF_KILL] = bpf_return(w, SECCOMP_RET_KILL_PROCESS);
