@@ -1,0 +1,252 @@
+# What the binding uses of the C core. The headers are the documentation.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, INT64_MAX
+
+
+cdef extern from "stage.h" nogil:
+    enum: STAGE_NONE
+    enum: STAGE_EXEC
+    struct stage_report:
+        int32_t stage
+        int32_t error
+        int32_t detail
+    const char *stage_name(int stage)
+
+cdef extern from "<linux/filter.h>" nogil:
+    struct sock_filter:
+        uint16_t code
+        uint8_t jt
+        uint8_t jf
+        uint32_t k
+
+cdef extern from "plan.h" nogil:
+    enum: PLAN_MAX_FDS
+    enum: PLAN_NEW_SESSION
+    enum: PLAN_DIE_WITH_PARENT
+    enum: PLAN_DROP_CAPABILITIES
+    enum: PLAN_NO_NEW_PRIVS
+    struct plan_limit:
+        uint32_t resource
+        uint32_t reserved
+        uint64_t soft
+        uint64_t hard
+    struct plan_filter:
+        const sock_filter *code
+        uint32_t count
+    struct plan_c "plan":
+        const char *const *programs
+        char *const *argv
+        char *const *envp
+        const char *cwd
+        const plan_limit *limits
+        uint32_t limit_count
+        uint32_t flags
+        int32_t *fds
+        uint32_t fd_count
+        int32_t umask
+        int32_t ruleset
+        plan_filter filter
+        plan_filter extra_filter
+        stage_report report
+
+cdef extern from "policy.h" nogil:
+    enum: POLICY_CONFINED
+    enum: POLICY_LANDLOCK
+    enum: POLICY_FILTER
+    struct policy_rule:
+        uint32_t path
+        uint16_t access
+        uint16_t flags
+    struct policy_header:
+        uint32_t arch
+        uint32_t abi
+        uint32_t flags
+        uint32_t handle
+        uint32_t rule_count
+    struct policy_view:
+        const policy_header *header
+        const policy_rule *rules
+        plan_filter filter
+        plan_filter extra_filter
+        const char *strings
+    struct policy_parts:
+        uint32_t arch, abi, flags, handle
+        policy_rule *rules
+        const char *const *paths
+        uint32_t rule_count
+        plan_filter filter
+        plan_filter extra_filter
+    int64_t policy_size(const policy_parts *parts)
+    int policy_write(const policy_parts *parts, uint8_t *out, size_t size)
+    int policy_open(const void *blob, size_t size, policy_view *view)
+    int policy_ruleset(const policy_view *view, int *failed)
+
+cdef extern from "spawn.h" nogil:
+    struct timeval_c "timeval":
+        long tv_sec
+        long tv_usec
+    struct rusage_c "rusage":
+        timeval_c ru_utime
+        timeval_c ru_stime
+        long ru_maxrss
+        long ru_minflt
+        long ru_majflt
+        long ru_inblock
+        long ru_oublock
+        long ru_nvcsw
+        long ru_nivcsw
+    struct spawn_status:
+        int32_t status
+        int32_t reaped
+        rusage_c usage
+    int spawn_child(plan_c *p, int32_t *pid, int32_t *pidfd)
+    int spawn_wait(int pidfd, int64_t deadline_ns, spawn_status *out)
+    int spawn_kill(int32_t pid, int pidfd)
+
+cdef extern from "wire.h" nogil:
+    enum: WIRE_RUN
+    enum: WIRE_FAILED
+    enum: WIRE_KEEP_SESSION
+    enum: WIRE_MAX_BODY
+    enum: WIRE_MAX_LIMITS
+    struct wire_run:
+        uint32_t kind
+        uint32_t flags
+        uint32_t body
+        int32_t umask
+        uint32_t limits
+        uint32_t programs
+        uint32_t args
+        uint32_t envs
+    struct wire_usage:
+        uint64_t user_us, system_us, max_rss_kib
+        uint64_t minor_faults, major_faults, in_blocks, out_blocks
+        uint64_t voluntary_switches, involuntary_switches
+    struct wire_reply:
+        uint32_t kind
+        int32_t pid
+        stage_report report
+        int32_t status
+        uint32_t swept
+        uint32_t scoped
+        wire_usage usage
+
+cdef extern from "client.h" nogil:
+    struct client:
+        int32_t control
+        int32_t pid
+        int32_t pidfd
+        int32_t owner
+        int32_t scoped
+    int client_start(const char *helper, const void *blob, size_t size, client *out,
+                     stage_report *report)
+    int client_lane(client *c, wire_reply *ready)
+    void client_close(client *c)
+    int64_t client_now()
+
+cdef extern from "pump.h" nogil:
+    struct pump
+    struct pump_output_c "pump_output":
+        const uint8_t *head
+        size_t head_len
+        const uint8_t *tail_a
+        size_t tail_a_len
+        const uint8_t *tail_b
+        size_t tail_b_len
+        uint64_t total
+    void pump_output(const pump *p, int which, pump_output_c *out)
+
+cdef extern from "run.h" nogil:
+    enum: RUN_DONE
+    enum: RUN_SIGNAL
+    struct run_setup:
+        int lane
+        const uint8_t *request
+        size_t request_size
+        const uint8_t *input
+        size_t input_len
+        int stdin_fd
+        int stdout_fd
+        int stderr_fd
+        size_t out_cap
+        size_t err_cap
+        int64_t deadline_ns
+    struct run_c "run":
+        wire_reply reply
+        int timed_out
+        int killed
+        int drained_early
+        pump *pump
+    int run_start(const run_setup *setup, run_c *r)
+    int run_step(run_c *r)
+    int run_kill(run_c *r)
+    void run_free(run_c *r)
+
+cdef extern from *:
+    """
+    #include <linux/audit.h>
+    #if defined(__x86_64__)
+    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_X86_64
+    #else
+    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_AARCH64
+    #endif
+    """
+    const uint32_t NATIVE_ARCH_C "SANDCORE_NATIVE_ARCH"
+
+cdef extern from "syscalls.h" nogil:
+    struct syscall_row:
+        const char *name
+        uint8_t rule
+        const char *reason
+    const syscall_row *syscalls_table(size_t *count)
+    int32_t syscalls_number(const syscall_row *row, uint32_t arch)
+    const char *syscalls_rule_text(uint32_t rule)
+
+cdef extern from "seccomp.h" nogil:
+    enum: SECCOMP_NET_NONE
+    enum: SECCOMP_NET_FULL
+    enum: SECCOMP_ALLOW_PTRACE
+    enum: SECCOMP_PRIVATE_IPC
+    enum: SECCOMP_UNIX_SCOPED
+    enum: SECCOMP_MAX_INSNS
+    struct seccomp_options:
+        uint32_t arch
+        uint32_t network
+        uint32_t flags
+    int seccomp_compile(const seccomp_options *options, sock_filter *out, size_t cap)
+    int seccomp_action(const seccomp_options *options, const syscall_row *row)
+
+cdef extern from "landlock.h" nogil:
+    enum: LANDLOCK_CLASS_READ
+    enum: LANDLOCK_CLASS_WRITE
+    enum: LANDLOCK_CLASS_DEVICE
+    enum: LANDLOCK_HANDLE_READ
+    enum: LANDLOCK_HANDLE_NAMES
+    enum: LANDLOCK_HANDLE_WRITE
+    enum: LANDLOCK_HANDLE_TCP
+    enum: LANDLOCK_HANDLE_SCOPES
+    enum: LANDLOCK_HANDLE_UNIX
+    enum: LANDLOCK_HANDLE_UDP
+    struct landlock_rights_c "landlock_rights":
+        uint64_t fs
+        uint64_t net
+        uint64_t scoped
+    int landlock_handled(int abi, uint32_t handle, landlock_rights_c *out)
+    uint64_t landlock_granted(int abi, int cls, int is_dir, uint32_t handle)
+    const char *landlock_right_name(uint64_t bit)
+    const char *landlock_net_name(uint64_t bit)
+    const char *landlock_scope_name(uint64_t bit)
+
+cdef extern from "probe.h" nogil:
+    struct probe_c "probe":
+        int32_t landlock_abi
+        int32_t landlock_errno
+        uint32_t landlock_errata
+        uint32_t seccomp_actions
+        uint8_t seccomp_filter
+        uint8_t pidfd_open
+        uint8_t close_range
+        uint8_t userns
+        int32_t userns_errno
+        uint8_t pidfd_info_exit
+        char release[65]
+    int probe_host(probe_c *out)

@@ -1,0 +1,237 @@
+# The helper, its lanes, and a command in a lane.
+
+
+class LaneLost(Exception):
+    """The lane or its helper ended while a command ran, or did not answer in time.
+
+    A command that kills or stops its own lane brings this about; the helper then ends the whole
+    sandbox. Everything in it is dead; start a new one."""
+
+
+Outcome = namedtuple(
+    "Outcome",
+    "started status timed_out stage errno detail stdout stdout_head stdout_total "
+    "stderr stderr_head stderr_total swept drained_early usage duration")
+Outcome.__doc__ = """What became of one request.
+
+`started` is False when a stage failed: then `stage`, `errno` and `detail` say which, and nothing ran.
+`status` is the leader's wait status. `stdout` and `stderr` hold what was kept: all of it, or the
+first `*_head` bytes and the last ones when `*_total` is more than their length. `swept`: processes
+that outlived the leader and were ended. `drained_early`: output was still open when they were.
+`usage`: (user s, system s, max rss KiB, minor faults, major faults, blocks in, blocks out, voluntary
+switches, involuntary switches) of the whole tree. `duration` is in seconds."""
+
+
+cdef class Helper:
+    """A running sandcore-helper for one policy.
+
+    Parameters: the policy, and the path of the helper's executable as bytes. StageError when the
+    host refuses a part; then nothing is left running. After a fork the copy in the child is dead:
+    every call raises LaneLost there.
+    """
+
+    cdef client c
+    cdef readonly Policy policy
+
+    def __cinit__(self, Policy policy not None, bytes path not None):
+        cdef stage_report report
+        cdef int error
+        cdef const char *blob = policy.blob
+        cdef const char *helper = path
+        cdef size_t size = len(policy.blob)
+        self.c.control = self.c.pidfd = -1
+        self.policy = policy
+        with nogil:
+            error = client_start(helper, blob, size, &self.c, &report)
+        if error:
+            raise_stage(&report)
+
+    def __dealloc__(self):
+        client_close(&self.c)
+
+    @property
+    def pid(self):
+        """The root process's pid."""
+        return self.c.pid
+
+    @property
+    def scoped(self):
+        """Whether the signal scope was proved: then a whole tree is ended at once."""
+        return bool(self.c.scoped)
+
+    def close(self):
+        """Ends the helper and everything in it. Idempotent."""
+        with nogil:
+            client_close(&self.c)
+
+    def lane(self):
+        """Opens a lane. StageError when it could not confine itself; LaneLost without a helper."""
+        cdef wire_reply ready
+        cdef int socket
+        if self.c.control < 0 or self.c.owner != getpid():
+            raise LaneLost("the helper is closed")
+        with nogil:
+            socket = client_lane(&self.c, &ready)
+        if socket == -EPIPE:
+            raise LaneLost("the helper has ended")
+        if socket < 0:
+            ready.report.error = -socket
+            raise_stage(&ready.report)
+        return Lane.make(self, socket, bool(ready.scoped))
+
+
+cdef class Lane:
+    """One place of a helper in which one command at a time runs. Not for two threads at once."""
+
+    cdef int socket
+    cdef int owner
+    cdef readonly Helper helper
+    cdef readonly bint scoped
+
+    def __cinit__(self):
+        self.socket = -1
+
+    @staticmethod
+    cdef Lane make(Helper helper, int socket, bint scoped):
+        cdef Lane lane = Lane.__new__(Lane)
+        lane.socket = socket
+        lane.owner = getpid()
+        lane.helper = helper
+        lane.scoped = scoped
+        return lane
+
+    def __dealloc__(self):
+        self.close()
+
+    def close(self):
+        """Ends the lane and what runs in it. Idempotent."""
+        if self.socket >= 0:
+            close(self.socket)
+            self.socket = -1
+
+    @property
+    def usable(self):
+        """False once closed, lost, or in a forked copy of the process that opened it."""
+        return self.socket >= 0 and self.owner == getpid()
+
+    def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
+            limits=(), bytes input=None, int stdin=-1, int stdout=-1, int stderr=-1,
+            Py_ssize_t out_cap=0, Py_ssize_t err_cap=0, timeout=None, bint keep_session=False):
+        """Runs one command to the end of its whole tree.
+
+        Parameters:
+            programs, argv: non-empty lists of bytes, as for a Plan.
+            env, env_count: the environment as one block of NUL-terminated `NAME=value`.
+            cwd: absolute path.
+            limits: (resource, soft, hard) each.
+            input: bytes for stdin; without it the fd `stdin`.
+            stdout, stderr: a fd, or -1 to capture at most out_cap and err_cap bytes.
+            timeout: seconds, None for ever; then the tree is killed.
+            keep_session: stay in the caller's session and process group, for a terminal.
+
+        Returns an Outcome. Raises LaneLost, and what a Python signal handler raises (the tree is
+        killed first). ValueError for impossible arguments.
+        """
+        cdef run_setup setup
+        cdef run_c state
+        cdef int progress
+        if not self.usable:
+            raise LaneLost("the lane is closed")
+        request = _request(programs, argv, env, env_count, cwd, limits, keep_session)
+        setup.lane = self.socket
+        setup.request = <const uint8_t *><const char *>request
+        setup.request_size = len(request)
+        setup.input = NULL
+        setup.input_len = 0
+        if input is not None:
+            setup.input = <const uint8_t *><const char *>input
+            setup.input_len = len(input)
+        setup.stdin_fd, setup.stdout_fd, setup.stderr_fd = stdin, stdout, stderr
+        setup.out_cap, setup.err_cap = out_cap, err_cap
+        began = client_now()
+        setup.deadline_ns = INT64_MAX if timeout is None else began + _nanoseconds(timeout)
+        try:
+            with nogil:
+                progress = run_start(&setup, &state)
+                if progress == 0:
+                    progress = run_step(&state)
+            if progress == RUN_SIGNAL:
+                progress = _attend(&state)
+            if progress != RUN_DONE:
+                self.close()
+                raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
+            return _outcome(&state, (client_now() - began) / 1e9)
+        finally:
+            run_free(&state)
+
+
+cdef int _attend(run_c *state) except? -1:
+    """Goes on with a run that signals interrupt; what a handler raises ends the tree first."""
+    cdef int progress = RUN_SIGNAL
+    raised = None
+    while progress == RUN_SIGNAL:
+        try:
+            PyErr_CheckSignals()
+        except BaseException as error:
+            raised = error
+            run_kill(state)
+        with nogil:
+            progress = run_step(state)
+    if raised is not None:
+        raise raised
+    return progress
+
+
+cdef bytes _request(programs, argv, bytes env, int env_count, bytes cwd, limits, bint keep_session):
+    cdef wire_run header
+    cdef plan_limit limit
+    strings = b"\0".join((cwd, *programs, *argv, env))
+    if not programs or not argv or len(limits) > WIRE_MAX_LIMITS:
+        raise ValueError("a command has at least one word, and at most 16 limits")
+    if strings.count(b"\0") != 1 + len(programs) + len(argv) + env_count:
+        raise ValueError("a string contains NUL")
+    table = []
+    for resource, soft, hard in limits:
+        limit = plan_limit(resource, 0, soft, hard)
+        table.append((<const char *>&limit)[: sizeof(limit)])
+    header.kind = WIRE_RUN
+    header.flags = WIRE_KEEP_SESSION if keep_session else 0
+    header.body = len(table) * sizeof(limit) + len(strings)
+    header.umask = -1
+    header.limits = len(table)
+    header.programs = len(programs)
+    header.args = len(argv)
+    header.envs = env_count
+    table.insert(0, (<const char *>&header)[: sizeof(header)])
+    table.append(strings)
+    return b"".join(table)
+
+
+cdef _kept(const run_c *state, int which):
+    cdef pump_output_c kept
+    pump_output(state.pump, which, &kept)
+    data = PyBytes_FromStringAndSize(NULL, kept.head_len + kept.tail_a_len + kept.tail_b_len)
+    cdef char *at = data
+    if kept.head_len:
+        memcpy(at, kept.head, kept.head_len)
+    if kept.tail_a_len:
+        memcpy(at + kept.head_len, kept.tail_a, kept.tail_a_len)
+    if kept.tail_b_len:
+        memcpy(at + kept.head_len + kept.tail_a_len, kept.tail_b, kept.tail_b_len)
+    return data, kept.head_len, kept.total
+
+
+cdef _outcome(const run_c *state, double duration):
+    cdef const wire_reply *reply = &state.reply
+    cdef const wire_usage *usage = &reply.usage
+    out, out_head, out_total = _kept(state, 1)
+    err, err_head, err_total = _kept(state, 2)
+    return Outcome(
+        reply.kind != WIRE_FAILED, reply.status, bool(state.timed_out),
+        stage_name(reply.report.stage).decode(), reply.report.error, reply.report.detail,
+        out, out_head, out_total, err, err_head, err_total,
+        reply.swept, bool(state.drained_early),
+        (usage.user_us / 1e6, usage.system_us / 1e6, usage.max_rss_kib, usage.minor_faults,
+         usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
+         usage.involuntary_switches),
+        duration)

@@ -1,0 +1,163 @@
+# Spawning in the caller's own process.
+
+
+cdef class Strings:
+    """A NULL-terminated char *[] over a tuple of bytes that it keeps alive."""
+
+    cdef tuple items
+    cdef char **pointers
+
+    def __cinit__(self, items):
+        cdef Py_ssize_t i
+        cdef bytes item
+        self.items = tuple(items)
+        self.pointers = <char **>calloc(len(self.items) + 1, sizeof(char *))
+        if self.pointers == NULL:
+            raise MemoryError
+        for i in range(len(self.items)):
+            item = self.items[i]
+            if b"\0" in item:
+                raise ValueError(f"contains NUL: {item!r}")
+            self.pointers[i] = <char *>item
+
+    def __dealloc__(self):
+        free(self.pointers)
+
+
+cdef class Plan:
+    """All that one spawn needs, checked and laid out once; it can be spawned any number of times.
+
+    Parameters:
+        argv: the command's words, at least one, as bytes.
+        env: the whole environment, as bytes `NAME=value`.
+        programs: what to execute, candidates in the order of PATH; default: argv[0] as it is.
+        policy: a Policy, or None for no confinement.
+        cwd: absolute path as bytes, or None for the caller's.
+        fds: which fds of the caller become 0, 1, 2, ... in the command (3 to 16 of them; a fd may
+            come twice). All others are closed there.
+        limits: (resource, soft, hard) each, as for setrlimit(2); at most 16.
+        new_session: setsid(2): no terminal, and a process group of its own.
+        die_with_thread: SIGKILL when the *thread* that spawned ends (PR_SET_PDEATHSIG). For a
+            process's whole life, spawn from a thread that lives as long.
+        umask: None leaves it.
+
+    ValueError for NUL in a string, an empty argv or impossible counts.
+    """
+
+    cdef plan_c c
+    cdef Strings argv, env, programs
+    cdef bytes cwd
+    cdef readonly Policy policy
+    cdef plan_limit limits[16]
+
+    def __cinit__(self, argv, env, *, programs=None, Policy policy=None, cwd=None, fds=(0, 1, 2),
+                  limits=(), new_session=True, die_with_thread=False, umask=None):
+        cdef int i
+        self.argv = Strings(argv)
+        self.env = Strings(env)
+        self.programs = Strings(programs if programs is not None else self.argv.items[:1])
+        if not self.argv.items or not self.programs.items:
+            raise ValueError("a command has at least one word")
+        if not 3 <= len(fds) <= PLAN_MAX_FDS or len(limits) > 16:
+            raise ValueError("from 3 to 16 fds and at most 16 limits")
+        self.cwd = cwd
+        self.policy = policy
+        self.c.argv = self.argv.pointers
+        self.c.envp = self.env.pointers
+        self.c.programs = <const char *const *>self.programs.pointers
+        self.c.cwd = <const char *>self.cwd if cwd is not None else NULL
+        for i in range(len(fds)):
+            self.c.fds[i] = fds[i]
+        self.c.fd_count = len(fds)
+        for i in range(len(limits)):
+            resource, soft, hard = limits[i]
+            self.limits[i] = plan_limit(resource, 0, soft, hard)
+        self.c.limits = self.limits
+        self.c.limit_count = len(limits)
+        self.c.umask = -1 if umask is None else umask
+        self.c.ruleset = -1
+        self.c.flags = ((PLAN_NEW_SESSION if new_session else 0)
+                        | (PLAN_DIE_WITH_PARENT if die_with_thread else 0))
+        if policy is not None:
+            self.c.filter = policy.view.filter
+            self.c.extra_filter = policy.view.extra_filter
+            if policy.view.header.flags & POLICY_CONFINED:
+                self.c.flags |= PLAN_NO_NEW_PRIVS | PLAN_DROP_CAPABILITIES
+
+
+Status = namedtuple("Status", "status reaped user system max_rss")
+Status.__doc__ = """How a process ended.
+
+`status` is a wait status (os.waitstatus_to_exitcode decodes it), `reaped` tells whether this call
+reaped it (else somebody else did, and the figures are zero), `user` and `system` are CPU seconds,
+`max_rss` is in KiB."""
+
+
+def spawn(Plan plan not None):
+    """Starts a plan's command, confined, as a child of the calling process.
+
+    Returns (pid, pidfd); the caller owns both: wait for the one, close the other. Raises StageError
+    when any step up to and including exec failed; then the command did not run, not even in part,
+    and neither process nor fd is left behind. May be called from any thread; the GIL is free
+    meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
+    """
+    cdef plan_c c = plan.c  # a copy: the same plan may be spawned by several threads at once
+    cdef int32_t pid = 0, pidfd = -1
+    cdef int error
+    if plan.policy is not None:
+        c.ruleset = plan.policy.ruleset()
+    with nogil:
+        error = spawn_child(&c, &pid, &pidfd)
+    if error:
+        raise_stage(&c.report)
+    return (pid, pidfd)
+
+
+def wait(int pidfd, timeout=None):
+    """Waits for a spawned process through its pidfd and reaps it.
+
+    timeout is in seconds, None for ever. Returns a Status, or None when the time is over. Right
+    also where SIGCHLD is ignored (Linux 6.15 and later; ChildProcessError before). Not disturbed by
+    signals: their Python handlers run, and waiting goes on unless they raise.
+    """
+    cdef int64_t deadline = INT64_MAX
+    cdef spawn_status status
+    cdef int ended
+    if timeout is not None:
+        deadline = client_now() + _nanoseconds(timeout)
+    while True:
+        with nogil:
+            ended = spawn_wait(pidfd, deadline, &status)
+        if ended == 1:
+            return Status(
+                status.status, bool(status.reaped),
+                status.usage.ru_utime.tv_sec + status.usage.ru_utime.tv_usec / 1e6,
+                status.usage.ru_stime.tv_sec + status.usage.ru_stime.tv_usec / 1e6,
+                status.usage.ru_maxrss)
+        if ended == 0:
+            return None
+        if ended == -EINTR:
+            PyErr_CheckSignals()
+            continue
+        raise OSError(-ended, strerror(-ended))
+
+
+def kill(int pid, int pidfd):
+    """SIGKILL to a spawned process and, where it leads one, to its process group.
+
+    ProcessLookupError when it was reaped already. What has left the group lives on: whole trees are
+    ended by a Lane.
+    """
+    cdef int error
+    with nogil:
+        error = spawn_kill(pid, pidfd)
+    if error:
+        raise OSError(-error, strerror(-error))
+
+
+cdef int64_t _nanoseconds(seconds) except -1:
+    """A finite span in nanoseconds, cut at 100 years, which no clock here outlives."""
+    value = float(seconds)
+    if not value >= 0:
+        raise ValueError(f"a time span is not negative: {seconds!r}")
+    return <int64_t>(min(value, 3.2e9) * 1e9)
