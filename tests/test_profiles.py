@@ -1,4 +1,4 @@
-"""The profiles that are shipped for containers and AppArmor: what they allow, tried where we can."""
+"""The shipped profiles for containers and AppArmor: what they allow, tried where we can."""
 
 from __future__ import annotations
 
