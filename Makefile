@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
 BIN := .venv/bin
-SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/*/*.pyx src/_sandcore/*/*.pxd)
+SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/binding/*.p[xy][dix])
 C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch])
 CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.py)
 OURS := src tests tools $(wildcard bench demo) setup.py

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ccore
 import pytest
+import require
 
 ROOT = Path(__file__).resolve().parent.parent
 SANDBOX = ROOT / "src" / "sandbox"
@@ -20,14 +20,18 @@ HELPER = ROOT / "src" / "_sandcore" / "helper"
 # Lowest first; a module may import only what stands before it.
 LADDER = (
     "errors",
+    "paths",
     "limits",
     "environ",
+    "entries",
     "secrets",
-    "paths",
     "policy",
     "presets",
+    "resolve",
     "result",
     "host",
+    "mends",
+    "advice",
     "backends",
     "backends.rules",
     "backends.linux",
@@ -134,7 +138,7 @@ def undefined(source: Path, out: Path) -> tuple[set[str], set[str]]:
     """Names that an object file wants, and names that it offers."""
     target = out / (source.stem + ".o")
     flags = ["-std=c11", "-O2", f"-I{CORE}"]
-    subprocess.run([*ccore.compiler(), *flags, "-c", source, "-o", target], check=True)
+    subprocess.run([*require.compiler(), *flags, "-c", source, "-o", target], check=True)
     listing = subprocess.run(["nm", target], capture_output=True, text=True, check=True).stdout
     symbols = [line.split()[-2:] for line in listing.splitlines()]
     wants = {name for kind, name in symbols if kind == "U"} - {"_GLOBAL_OFFSET_TABLE_"}
