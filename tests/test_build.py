@@ -122,6 +122,8 @@ def test_the_wheel_holds_the_extension_the_helper_and_no_sources(built: Path) ->
     assert mode & 0o111 == 0o111 and stat.S_ISREG(mode)
     assert [name for name in names if name.startswith("_sandcore/_core.")]
     assert {"_sandcore/py.typed", "sandbox/py.typed", "_sandcore/__init__.py"} <= set(names)
+    shipped = {f"sandbox/profiles/{path.name}" for path in ROOT.glob("src/sandbox/profiles/*")}
+    assert shipped and shipped <= set(names)
     assert not {name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))}
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         "_sandcore",
