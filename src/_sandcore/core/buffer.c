@@ -22,11 +22,13 @@ static int buffer_grow(struct buffer *b)
     size_t size = b->size > b->limit / 2 ? b->limit : b->size * 2;
     uint8_t *data;
 
-    if (size < BUFFER_FIRST)
+    if (size < BUFFER_FIRST) {
         size = BUFFER_FIRST; /* never above limit, which is at least BUFFER_RING_MIN */
+    }
     data = realloc(b->data, size);
-    if (data == NULL)
+    if (data == NULL) {
         return -ENOMEM;
+    }
     b->data = data;
     b->size = size;
     return 0;
@@ -37,11 +39,13 @@ int buffer_room(struct buffer *b, uint8_t **where, size_t *room)
     if (b->size < b->limit && b->size - b->at < BUFFER_ROOM_MIN) {
         int err = buffer_grow(b);
 
-        if (err < 0)
+        if (err < 0) {
             return err;
+        }
     }
-    if (b->at == b->limit)
+    if (b->at == b->limit) {
         b->at = b->head_cap;
+    }
     *where = b->data + b->at;
     *room = b->size - b->at;
     return 0;

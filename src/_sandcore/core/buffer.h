@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 enum {
-    BUFFER_FIRST = 64 * 1024,      /* first block: what a Linux pipe holds, so one read takes it */
-    BUFFER_ROOM_MIN = 32 * 1024,   /* grow rather than offer less than this to a read */
-    BUFFER_RING_MIN = 128 * 1024,  /* fits any second level cache */
+    BUFFER_FIRST = 64 * 1024,     /* first block: what a Linux pipe holds, so one read takes it */
+    BUFFER_ROOM_MIN = 32 * 1024,  /* grow rather than offer less than this to a read */
+    BUFFER_RING_MIN = 128 * 1024, /* fits any second level cache */
 };
 
 struct buffer {

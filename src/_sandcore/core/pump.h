@@ -25,7 +25,8 @@ enum pump_event {
     PUMP_CLOSED,    /* all streams have ended: only watch_fd is left to wait for. Told once. */
     PUMP_DEADLINE,  /* the deadline has come */
     PUMP_SILENCE,   /* no output for silence_ns */
-    PUMP_SIGNAL,    /* the caller should look at its signals, then wait again (may be spurious) */
+    PUMP_SIGNAL,    /* the caller should look at its signals, then wait again: after EINTR, and once
+                       in a while (50 ms under a flood, 1 s of sleep), since a flood hides signals */
 };
 
 struct pump;
@@ -64,7 +65,8 @@ struct pump_output {
  * fd was closed and all still belong to the caller. */
 int pump_new(const struct pump_setup *setup, struct pump **out);
 
-/* Moves bytes until an event, and returns it, or a negative errno (output so far is kept).
+/* Moves bytes until an event, and returns it, or a negative errno (output so far is kept). Lasts
+ * about a second at most (PUMP_SIGNAL).
  * deadline_ns: CLOCK_MONOTONIC, absolute; INT64_MAX for none; one in the past still gets one turn.
  * silence_ns: how long nothing may arrive, counted from the last output or from this call,
  * whichever is later (a call that follows PUMP_SIGNAL goes on counting); INT64_MAX for none.
