@@ -1,0 +1,137 @@
+"""Paths as a policy sees them: absolute, without dots, compared component by component.
+
+Lexical functions touch no file. ``follow`` does, and is used once, when a policy is resolved: the
+kernel judges the file that a path leads to, so a rule about a symbolic link is worth nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+from sandbox.errors import InvalidPath
+
+__all__ = ["ancestors", "below", "clean", "depth", "follow", "has_pattern", "real"]
+
+_LINKS_MAX = 40  # as the kernel: more is a loop
+
+
+def clean(path: Any) -> str:
+    """The normal form of a path that a person wrote in a policy.
+
+    ``path`` is text or an ``os.PathLike``; a leading ``~`` is this user's HOME, now. Raises
+    ``InvalidPath`` when it is empty, relative, contains NUL, ``..`` or what is not UTF-8.
+    """
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise InvalidPath(repr(path), "is not a path") from None
+    if not isinstance(text, str):
+        raise InvalidPath(repr(text), "is bytes", "write it as text")
+    if not text:
+        raise InvalidPath(text, "is empty")
+    if "\0" in text:
+        raise InvalidPath(text, "contains a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidPath(text, "contains a surrogate: it is not UTF-8") from None
+    if text.startswith("~"):
+        text = _expand(text)
+    if not text.startswith("/"):
+        raise InvalidPath(text, "is relative", "write it from the root, or from ~")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidPath(text, "contains '..'", "write the path that it leads to")
+    return "/" + "/".join(parts)
+
+
+def _expand(text: str) -> str:
+    """``~`` and ``~/...`` by this user's HOME; another user's home is not guessed."""
+    if text != "~" and not text.startswith("~/"):
+        raise InvalidPath(text, "names another user's home", "write it from the root")
+    home = os.path.expanduser("~")
+    if home == "~":
+        raise InvalidPath(text, "HOME is not known", "set HOME, or write it from the root")
+    return home + text[1:]
+
+
+def below(path: str, root: str) -> bool:
+    """Whether ``path`` is ``root`` or lies under it."""
+    return root == "/" or path == root or path.startswith(root + "/")
+
+
+def depth(path: str) -> int:
+    """How specific a path is: the number of its components."""
+    return 0 if path == "/" else path.count("/")
+
+
+def ancestors(path: str) -> list[str]:
+    """``path`` and every directory above it, the nearest first, ``/`` last."""
+    found = [path]
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        found.append(path)
+    return found
+
+
+def has_pattern(path: str) -> bool:
+    """Whether a path reads like a glob."""
+    return any(sign in path for sign in "*?[")
+
+
+def real(path: str, what: str) -> str:
+    """Where ``path`` leads; it must be there.
+
+    ``what`` names it in the error. Raises ``InvalidPath`` when it is missing, a loop of links, or
+    lies in a directory that this user may not search.
+    """
+    try:
+        return os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        raise InvalidPath(path, f"{what} does not exist", "create it or take it out") from None
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        raise InvalidPath(path, f"{what} cannot be used: {cause}") from None
+
+
+def follow(path: str, start: str = "") -> tuple[str, tuple[str, ...]]:
+    """Where ``path`` leads, whether it exists or not, and the links that were passed on the way.
+
+    ``start`` is a directory without links that ``path`` begins in, the root unless given.
+    A part that does not exist (yet) is kept as it is written: what is denied stays denied when it
+    is created later. A loop leads nowhere and is returned as far as it was followed.
+    """
+    todo = [part for part in reversed(path.split("/")) if part]
+    links: list[str] = []
+    done = start.rstrip("/")
+    there = True
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        here = f"{done}/{part}"
+        target = None
+        if there and len(links) < _LINKS_MAX:
+            there, target = _look(here)
+        if target is None:
+            done = here
+            continue
+        links.append(here)
+        if target.startswith("/"):
+            done = ""
+        todo.extend(piece for piece in reversed(target.split("/")) if piece not in ("", "."))
+    return done or "/", tuple(links)
+
+
+def _look(path: str) -> tuple[bool, str | None]:
+    """Whether something is there, and what it says if it is a symbolic link."""
+    try:
+        if stat.S_ISLNK(os.lstat(path).st_mode):
+            return True, os.readlink(path)
+    except OSError as error:
+        return error.errno != errno.ENOENT, None
+    return True, None

@@ -1,0 +1,67 @@
+"""What must not change in a writable directory, because programs outside read and run it later.
+
+Each writable directory has its protected names. A ``.git`` that is a file (a linked worktree, a
+submodule) protects itself and what it points to: the git directory and the common directory,
+where hooks and configuration really are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sandbox.entries import Access
+from sandbox.paths import below, depth, follow
+
+__all__ = ["protected_paths"]
+
+_POINTER_MAX = 4096  # bytes of a .git file or commondir file that are looked at
+
+
+def protected_paths(
+    names: tuple[str, ...], granted: Mapping[str, Access], tmp: str
+) -> tuple[str, ...]:
+    """The protected paths of each writable directory, existing or not.
+
+    ``granted`` are real paths with their access; a path that one of them makes writable by itself
+    is not protected. The private ``tmp`` is nobody's workspace and has none.
+    """
+    writes = [path for path, access in granted.items() if access is Access.WRITE]
+    found: list[str] = []
+    for root in sorted(writes, key=depth):
+        if root == tmp or not os.path.isdir(root):
+            continue
+        for name in names:
+            path = f"{root.rstrip('/')}/{name}"
+            if not any(below(write, path) for write in writes):
+                found.append(path)
+                found.extend(_behind(path))
+    return tuple(dict.fromkeys(found))
+
+
+def _behind(path: str) -> list[str]:
+    """What a protected path leads to: the target of a link, the git directory of a .git file."""
+    target = follow(path)[0]
+    found = [target] if target != path else []
+    if os.path.basename(path) != ".git" or not os.path.isfile(target):
+        return found
+    gitdir = _pointer(target, "gitdir:")
+    if gitdir:
+        found.append(gitdir)
+        common = _pointer(f"{gitdir}/commondir", "")
+        found.extend([common] if common else [])
+    return found
+
+
+def _pointer(path: str, prefix: str) -> str:
+    """The directory that a small file of git names, empty when it names none."""
+    try:
+        with open(path, "rb") as file:
+            text = os.fsdecode(file.read(_POINTER_MAX)).strip()
+    except OSError:
+        return ""
+    if not text.startswith(prefix) or "\0" in text:
+        return ""
+    named = text[len(prefix) :].strip()
+    target = os.path.realpath(os.path.join(os.path.dirname(path), named)) if named else ""
+    return target if os.path.isdir(target) else ""

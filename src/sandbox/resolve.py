@@ -1,0 +1,296 @@
+"""From a policy to real paths, once.
+
+Links are followed here and nowhere later, from what the *user* named: a path that a command
+chose never moves the boundary, and a link that is swapped afterwards leads nowhere new. What comes
+out is flat: each real path once, with the access that all layers agree on and with the secrets of
+HOME taken out. Secrets are stronger than entries: only ``allow_secrets`` lifts them.
+
+What one isolation cannot do (a deny inside a writable directory under Landlock) is refused by its
+backend, not here; what no isolation should do (HOME as a workspace) is refused here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sandbox.entries import Access, Entry, Layer, Special, weaker_of
+from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
+from sandbox.paths import ancestors, below, clean, follow, has_pattern, real
+from sandbox.policy import SandboxPolicy
+from sandbox.protected import protected_paths
+from sandbox.secrets import Secret, is_allowed, secrets_of
+
+__all__ = ["Place", "ResolvedPolicy", "resolve"]
+
+# What programs need to start; those that a machine has.
+_RUNTIME = (
+    "/bin",
+    "/sbin",
+    "/usr",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/sys/devices/system/cpu",
+    "/run/systemd/resolve",
+    "/nix/store",
+    "/run/current-system/sw",
+)
+
+Table = dict[str, Access]
+
+
+class Place(NamedTuple):
+    """A real path, its access, and why where that is not the policy's entry alone."""
+
+    path: str
+    access: Access
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPolicy:
+    """A policy with real paths.
+
+    - ``places``: the whole answer: each path once, sorted; the nearest one above a path decides.
+    - ``writable``: directories and files below which writing is allowed.
+    - ``denied``: what was denied by name (entries and secrets of HOME), with reasons, whether it
+      exists or not.
+    - ``protected``: paths that stay read-only in the writable ones, existing or not.
+    - ``links``: symbolic links that lead to what is denied; where they change, so does it.
+    - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
+    """
+
+    policy: SandboxPolicy
+    places: tuple[Place, ...]
+    writable: tuple[str, ...]
+    denied: tuple[Place, ...]
+    protected: tuple[str, ...]
+    links: tuple[str, ...]
+    workspace: str
+    home: str
+    tmp: str
+
+    def access(self, path: str) -> Access:
+        """What is allowed for a real path; the binding answer. Protected names are apart."""
+        found = {place.path: place.access for place in self.places}
+        for candidate in ancestors(path):
+            if candidate in found:
+                return found[candidate]
+        return Access.DENY
+
+
+def resolve(policy: SandboxPolicy, workspace: str | None, home: str, tmp: str) -> ResolvedPolicy:
+    """The policy with real paths, secrets and specials settled.
+
+    ``workspace`` is the directory that the user named (None when he named none), ``home`` the home
+    whose secrets are meant, ``tmp`` the private temporary directory, or empty.
+    Raises ``InvalidPath``, ``WorkspaceRefused``, ``InvalidArgument`` (the author's fault) and
+    ``Unenforceable`` for patterns, which no isolation here knows.
+    """
+    house = follow(clean(home))[0]
+    work = _workspace(policy, workspace)
+    places = {Special.WORKSPACE: work, Special.TMP: real(tmp, "temporary directory") if tmp else ""}
+    layers: list[tuple[Table, list[Place], list[str]]] = [
+        _real_layer(layer, places) for layer in policy.layers
+    ]
+    table = _flatten([layer[0] for layer in layers])
+    denied = [place for layer in layers for place in layer[1]]
+    links = [link for layer in layers for link in layer[2]]
+    if work and table.get(work) is Access.WRITE:
+        _check_workspace(work, house)
+    granted: Table = {path: access for path, access in table.items() if access is not Access.DENY}
+    secret = _secrets(policy, house, table, work, links)
+    table = _without_secrets(table, policy, secret)
+    denied.extend(place for place, _ in secret)
+    needed = sorted(_needed(table))
+    return ResolvedPolicy(
+        policy=policy,
+        places=tuple(Place(path, table[path]) for path in needed),
+        writable=tuple(path for path in needed if table[path] is Access.WRITE),
+        denied=tuple(dict.fromkeys(denied)),
+        protected=protected_paths(policy.protected, granted, places[Special.TMP]),
+        links=tuple(dict.fromkeys(links)),
+        workspace=work,
+        home=house,
+        tmp=places[Special.TMP],
+    )
+
+
+def _workspace(policy: SandboxPolicy, workspace: str | None) -> str:
+    """The real path of the workspace, the policy's own or the caller's; empty when none is used."""
+    entries = [e for layer in policy.layers for e in layer if e.special is Special.WORKSPACE]
+    if not entries:
+        return ""
+    named = next((entry.path for entry in entries if entry.path), workspace)
+    if named is None:
+        raise InvalidArgument("workspace", None, "the policy has one and none was named", "cwd=...")
+    if not named or "\0" in named:
+        raise WorkspaceRefused(named, "it is empty or contains a NUL character")
+    path = real(named, "workspace")
+    if not os.path.isdir(path):
+        raise WorkspaceRefused(named, "it is not a directory", "name the directory of the project")
+    return path
+
+
+def _check_workspace(work: str, home: str) -> None:
+    """Refuse to make HOME, or what contains it, writable as a whole."""
+    mend = "name the directory of one project, or grant paths one by one"
+    if work == home:
+        raise WorkspaceRefused(work, "it is HOME itself: every program's settings are in it", mend)
+    if below(home, work):
+        raise WorkspaceRefused(work, f"it contains HOME ({home})", mend)
+    if work == "/":
+        raise WorkspaceRefused(work, "it is the whole machine", mend)
+
+
+def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[Place], list[str]]:
+    """One list of entries by real path, its denies, and the links passed on the way to these."""
+    table: Table = {}
+    denied: list[Place] = []
+    links: list[str] = []
+    for entry in layer:
+        if entry.access is Access.DENY:
+            paths, passed = _denied_paths(entry, places)
+            links.extend(passed)
+            denied.extend(Place(path, Access.DENY, "denied by the policy") for path in paths)
+        else:
+            paths = _granted_paths(entry, places)
+        for path in paths:
+            before = table.get(path, entry.access)
+            table[path] = _settle(before, entry.access)
+    return table, denied, links
+
+
+def _settle(one: Access, other: Access) -> Access:
+    """The tie rule within one layer: deny beats write beats read."""
+    if Access.DENY in (one, other):
+        return Access.DENY
+    return Access.WRITE if Access.WRITE in (one, other) else Access.READ
+
+
+def _granted_paths(entry: Entry, places: dict[Special, str]) -> list[str]:
+    if entry.special is Special.MINIMAL:
+        return [os.path.realpath(path) for path in _RUNTIME if os.path.exists(path)]
+    if entry.special is not None and not entry.path:
+        place = places.get(entry.special, "")
+        return [place] if place else []
+    return [real(entry.path, f"{entry.access} path")]
+
+
+def _denied_paths(entry: Entry, places: dict[Special, str]) -> tuple[list[str], tuple[str, ...]]:
+    """What a deny covers. It need not exist: it stays denied when it is created."""
+    if not entry.path:
+        return _granted_paths(entry, places), ()
+    if has_pattern(entry.path) and not os.path.lexists(entry.path):
+        raise Unenforceable(
+            "a denied pattern",
+            f"no isolation of this version knows patterns: {entry.path!r}",
+            "deny the directory or the files by name",
+        )
+    path, links = follow(entry.path)
+    return [path], links
+
+
+def _flatten(tables: list[Table]) -> Table:
+    """One table that allows what all of them allow; exact, as each path of each is in it."""
+    keys = {path for table in tables for path in table}
+    return {path: _least(tables, path) for path in keys}
+
+
+def _least(tables: Iterable[Table], path: str) -> Access:
+    found = Access.WRITE
+    for table in tables:
+        found = weaker_of(found, _lookup(table, path))
+    return found
+
+
+def _lookup(table: Table, path: str) -> Access:
+    for place in ancestors(path):
+        if place in table:
+            return table[place]
+    return Access.DENY
+
+
+def _needed(table: Table) -> set[str]:
+    """The paths of a table without those that say what is said above them anyway."""
+    return {
+        path
+        for path, access in table.items()
+        if path == "/" or _lookup(table, path.rpartition("/")[0] or "/") is not access
+    } - ({"/"} if table.get("/") is Access.DENY else set())
+
+
+def _secrets(
+    policy: SandboxPolicy, home: str, table: Table, work: str, links: list[str]
+) -> list[tuple[Place, list[str]]]:
+    """The places of secrets that stay denied, each with the paths below it that are allowed."""
+    paths = {item: follow(item)[0] for item in policy.allow_secrets if item.startswith("/")}
+    used: set[str] = set()
+    there = _names(home)
+    granted = [path for path, access in table.items() if access is not Access.DENY]
+    writable = work if table.get(work) is Access.WRITE else ""
+    near = any(below(path, home) for path in granted)
+    found: list[tuple[Place, list[str]]] = []
+    for row in secrets_of():
+        place = written = row.at(home)
+        passed: tuple[str, ...] = ()
+        if row.path.partition("/")[0] in there:  # most are not, and then there is nothing to follow
+            place, passed = follow(row.path, home)
+        mine = [to for item, to in paths.items() if below(item, written) or below(to, place)]
+        used.update(mine)
+        if is_allowed(row, written, policy.allow_secrets) or place in mine:
+            continue
+        links.extend(passed)
+        if near or passed:
+            _check_grants(row, place, granted, writable, mine)
+        found.append((Place(place, Access.DENY, f"{row.name}: {row.reason}"), mine))
+    for item, to in paths.items():
+        if to not in used:
+            raise InvalidArgument("allow_secrets", item, "lies in no place of secrets of this HOME")
+    return found
+
+
+def _names(path: str) -> set[str]:
+    """What is in a directory; where it cannot be listed, everything may be."""
+    try:
+        return set(os.listdir(path))
+    except FileNotFoundError:
+        return set()
+    except OSError:
+        return {row.path.partition("/")[0] for row in secrets_of()}
+
+
+def _check_grants(
+    row: Secret, place: str, granted: list[str], work: str, allowed: list[str]
+) -> None:
+    """Refuse a policy that grants a place of secrets without allowing it.
+
+    ``work`` is the workspace if it is writable, else empty.
+    """
+    mend = f"allow_secret({row.name!r}), if a model may see it"
+    if work and below(place, work):
+        raise WorkspaceRefused(work, f"it contains {place} ({row.reason})", mend)
+    for path in granted:
+        if not below(path, place) or any(below(path, item) for item in allowed):
+            continue
+        if path == work:
+            raise WorkspaceRefused(work, f"it is a place of secrets ({row.reason})", mend)
+        raise InvalidPath(path, f"is granted, and is a place of secrets ({row.reason})", mend)
+
+
+def _without_secrets(
+    table: Table, policy: SandboxPolicy, secrets: list[tuple[Place, list[str]]]
+) -> Table:
+    """The table with each secret denied, and with what is allowed below it as it was."""
+    result = dict(table)
+    for place, allowed in secrets:
+        result[place.path] = Access.DENY
+        for path in allowed:
+            result[path] = _lookup(table, path)
+    return result
