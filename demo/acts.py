@@ -81,10 +81,9 @@ EACCES, EPERM = os.strerror(13), os.strerror(1)
 
 
 def remove_home(scene: Scene, command: str) -> Seen:
-    before = tree_files(scene.home)
+    before, spare = tree_files(scene.home), scene.spare_home()
     result = inside(scene, command)
-    after = tree_files(scene.home)
-    spare = scene.spare_home()
+    after = tree_files(scene.home) if scene.home.exists() else {}
     outside(scene, command, spare)
     left = len(tree_files(spare)) if spare.exists() else 0
     return Seen(
@@ -96,9 +95,8 @@ def remove_home(scene: Scene, command: str) -> Seen:
 
 
 def write_dot_file(scene: Scene, command: str) -> Seen:
-    before = tree_files(scene.home)
+    before, spare = tree_files(scene.home), scene.spare_home()
     result = inside(scene, command)
-    spare = scene.spare_home()
     outside(scene, command, spare)
     changed = tree_files(spare)[".bashrc"] != before[".bashrc"]
     return Seen(

@@ -1,12 +1,14 @@
-"""The demo: its archive, its scene, its judges (which must be able to say no), and the whole of it."""
+"""The demo: its archive and scene, its judges (which must be able to say no), and all of it."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +24,6 @@ DEMO = Path(__file__).resolve().parent.parent / "demo"
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     """The demo's own modules, which import each other as scripts do."""
-    import importlib
-
     monkeypatch.syspath_prepend(str(DEMO))
     names = ("scene", "acts", "costs")
     yield {name: importlib.import_module(name) for name in names}
@@ -71,9 +71,6 @@ def test_the_listener_keeps_what_it_is_sent(modules: dict[str, ModuleType]) -> N
     for _ in range(500):
         if listener.received:
             break
-        os.sched_yield()
-        import time
-
         time.sleep(0.01)
     listener.close()
     assert (listener.connected, listener.received) == (1, [b"hello"])
