@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 
 from sandbox.entries import Access
-from sandbox.paths import below, depth, follow
+from sandbox.paths import ancestors, depth, follow
 
 __all__ = ["protected_paths"]
 
@@ -27,23 +27,24 @@ def protected_paths(
     is not protected. The private ``tmp`` is nobody's workspace and has none.
     """
     writes = [path for path, access in granted.items() if access is Access.WRITE]
+    lifted = {above for path in writes for above in ancestors(path)}
     found: list[str] = []
     for root in sorted(writes, key=depth):
         if root == tmp or not os.path.isdir(root):
             continue
         for name in names:
             path = f"{root.rstrip('/')}/{name}"
-            if not any(below(write, path) for write in writes):
+            if path not in lifted:
                 found.append(path)
-                found.extend(_behind(path))
+                found.extend(_behind(root, name))
     return tuple(dict.fromkeys(found))
 
 
-def _behind(path: str) -> list[str]:
+def _behind(root: str, name: str) -> list[str]:
     """What a protected path leads to: the target of a link, the git directory of a .git file."""
-    target = follow(path)[0]
-    found = [target] if target != path else []
-    if os.path.basename(path) != ".git" or not os.path.isfile(target):
+    target, links = follow(name, root)
+    found = [target] if links else []
+    if name != ".git" or not os.path.isfile(target):
         return found
     gitdir = _pointer(target, "gitdir:")
     if gitdir:

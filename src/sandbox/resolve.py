@@ -23,7 +23,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
 from sandbox.secrets import Secret, is_allowed, secrets_of
 
-__all__ = ["Place", "ResolvedPolicy", "resolve"]
+__all__ = ["Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
 
 # What programs need to start; those that a machine has.
 _RUNTIME = (
@@ -78,11 +78,11 @@ class ResolvedPolicy:
 
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
-        found = {place.path: place.access for place in self.places}
-        for candidate in ancestors(path):
-            if candidate in found:
-                return found[candidate]
-        return Access.DENY
+        return lookup(self.table(), path)
+
+    def table(self) -> Table:
+        """The places as path to access; for who asks often."""
+        return {place.path: place.access for place in self.places}
 
 
 def resolve(policy: SandboxPolicy, workspace: str | None, home: str, tmp: str) -> ResolvedPolicy:
@@ -206,11 +206,12 @@ def _flatten(tables: list[Table]) -> Table:
 def _least(tables: Iterable[Table], path: str) -> Access:
     found = Access.WRITE
     for table in tables:
-        found = weaker_of(found, _lookup(table, path))
+        found = weaker_of(found, lookup(table, path))
     return found
 
 
-def _lookup(table: Table, path: str) -> Access:
+def lookup(table: Table, path: str) -> Access:
+    """What the nearest path of a table at or above ``path`` has; no match is a deny."""
     for place in ancestors(path):
         if place in table:
             return table[place]
@@ -222,7 +223,7 @@ def _needed(table: Table) -> set[str]:
     return {
         path
         for path, access in table.items()
-        if path == "/" or _lookup(table, path.rpartition("/")[0] or "/") is not access
+        if path == "/" or lookup(table, path.rpartition("/")[0] or "/") is not access
     } - ({"/"} if table.get("/") is Access.DENY else set())
 
 
@@ -292,5 +293,5 @@ def _without_secrets(
     for place, allowed in secrets:
         result[place.path] = Access.DENY
         for path in allowed:
-            result[path] = _lookup(table, path)
+            result[path] = lookup(table, path)
     return result

@@ -25,7 +25,7 @@ from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import Cover, Rule, RuleAccess, Stamp, identity, stamp, tree_of
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
-from sandbox.paths import below
+from sandbox.paths import ancestors
 from sandbox.resolve import Place, ResolvedPolicy
 from sandbox.result import Weaker
 
@@ -112,12 +112,15 @@ def _refuse_carvings(resolved: ResolvedPolicy, others: list[str]) -> None:
 
     ``others`` are further names of what is denied, through a second mount.
     """
+    table = resolved.table()
     carved = [place for place in resolved.places if place.access is not Access.WRITE]
-    carved += [Place(path, Access.DENY) for path in others if resolved.access(path) != Access.DENY]
-    for root in resolved.writable:
-        less = [place for place in carved if place.path != root and below(place.path, root)]
-        if not less:
-            continue
+    carved += [Place(path, Access.DENY) for path in others if path not in table]
+    inner: dict[str, list[Place]] = {}
+    for place in carved:
+        for above in ancestors(place.path)[1:]:
+            if table.get(above) is Access.WRITE:
+                inner.setdefault(above, []).append(place)
+    for root, less in inner.items():
         place = next((place for place in less if os.path.lexists(place.path)), less[0])
         reason = next((d.reason for d in resolved.denied if d.path == place.path), "")
         why = f" ({reason})" if reason else ""
