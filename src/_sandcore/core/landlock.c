@@ -70,97 +70,122 @@ static const struct {
 #define REFER (UINT64_C(1) << 13)
 #define REFER_ABI 2
 
-int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out) {
+int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out)
+{
     uint64_t masks[3] = {0, 0, 0};
 
-    if (abi < 1 || (handle & ~HANDLE_ALL) != 0)
+    if (abi < 1 || (handle & ~HANDLE_ALL) != 0) {
         return -EINVAL;
-    for (size_t i = 0; i < COUNT(RIGHTS); i++)
-        if (RIGHTS[i].abi <= abi && (RIGHTS[i].handle & handle) != 0)
+    }
+    for (size_t i = 0; i < COUNT(RIGHTS); i++) {
+        if (RIGHTS[i].abi <= abi && (RIGHTS[i].handle & handle) != 0) {
             masks[RIGHTS[i].field] |= UINT64_C(1) << RIGHTS[i].bit;
+        }
+    }
     /* A layer with any file right refuses to rename between directories unless it grants REFER,
      * and it can only grant what it handles (else EXDEV: npm, cargo, git). */
-    if (masks[FS] != 0 && abi >= REFER_ABI)
+    if (masks[FS] != 0 && abi >= REFER_ABI) {
         masks[FS] |= REFER;
+    }
     out->fs = masks[FS];
     out->net = masks[NET];
     out->scoped = masks[SCOPE];
     return 0;
 }
 
-uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t handle) {
+uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t handle)
+{
     struct landlock_rights handled;
     uint64_t granted = 0;
 
-    if (cls < LANDLOCK_CLASS_READ || cls > LANDLOCK_CLASS_DEVICE)
+    if (cls < LANDLOCK_CLASS_READ || cls > LANDLOCK_CLASS_DEVICE) {
         return 0;
-    if (landlock_handled(abi, handle, &handled) < 0)
+    }
+    if (landlock_handled(abi, handle, &handled) < 0) {
         return 0;
+    }
     for (size_t i = 0; i < COUNT(RIGHTS); i++) {
         const struct right *right = &RIGHTS[i];
-        if (right->field != FS || (right->grant & (1u << cls)) == 0)
+        if (right->field != FS || (right->grant & (1u << cls)) == 0) {
             continue;
-        if (is_dir || (right->grant & ON_FILES) != 0)
+        }
+        if (is_dir || (right->grant & ON_FILES) != 0) {
             granted |= UINT64_C(1) << right->bit;
+        }
     }
     /* A layer that leaves writes alone must not stop renames by the way. */
-    if (is_dir && (handle & LANDLOCK_HANDLE_WRITE) == 0)
+    if (is_dir && (handle & LANDLOCK_HANDLE_WRITE) == 0) {
         granted |= REFER;
+    }
     return granted & handled.fs;
 }
 
-uint32_t landlock_restrict_flags(int abi) {
+uint32_t landlock_restrict_flags(int abi)
+{
     uint32_t flags = 0;
 
-    for (size_t i = 0; i < COUNT(FLAGS); i++)
-        if (FLAGS[i].abi <= abi)
+    for (size_t i = 0; i < COUNT(FLAGS); i++) {
+        if (FLAGS[i].abi <= abi) {
             flags |= FLAGS[i].flag;
+        }
+    }
     return flags;
 }
 
-int landlock_create(const struct landlock_rights *handled) {
+int landlock_create(const struct landlock_rights *handled)
+{
     const uint64_t attr[3] = {handled->fs, handled->net, handled->scoped};
     size_t size = sizeof(attr[0]);
 
     /* The struct grew with ABI 4 and 6. Older kernels refuse set bits past the size they know, and
      * take any shorter size: hand over just the fields that say something. */
-    if (handled->scoped != 0)
+    if (handled->scoped != 0) {
         size = sizeof(attr);
-    else if (handled->net != 0)
+    } else if (handled->net != 0) {
         size = 2 * sizeof(attr[0]);
+    }
     return (int)SYS_3(SYS_landlock_create_ruleset, attr, size, 0);
 }
 
-int landlock_add_path(int ruleset, int parent_fd, uint64_t access) {
+int landlock_add_path(int ruleset, int parent_fd, uint64_t access)
+{
     struct {
         uint64_t access;
         int32_t parent_fd;
     } __attribute__((packed)) rule = {access, parent_fd};
 
-    if (access == 0)
+    if (access == 0) {
         return 0;
+    }
     return (int)SYS_4(SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0);
 }
 
-int landlock_restrict(int ruleset) {
+int landlock_restrict(int ruleset)
+{
     return (int)SYS_2(SYS_landlock_restrict_self, ruleset, 0);
 }
 
-static const char *name_of(enum field field, uint64_t bit) {
-    for (size_t i = 0; i < COUNT(RIGHTS); i++)
-        if (RIGHTS[i].field == field && bit == UINT64_C(1) << RIGHTS[i].bit)
+static const char *name_of(enum field field, uint64_t bit)
+{
+    for (size_t i = 0; i < COUNT(RIGHTS); i++) {
+        if (RIGHTS[i].field == field && bit == UINT64_C(1) << RIGHTS[i].bit) {
             return RIGHTS[i].name;
+        }
+    }
     return NULL;
 }
 
-const char *landlock_right_name(uint64_t bit) {
+const char *landlock_right_name(uint64_t bit)
+{
     return name_of(FS, bit);
 }
 
-const char *landlock_net_name(uint64_t bit) {
+const char *landlock_net_name(uint64_t bit)
+{
     return name_of(NET, bit);
 }
 
-const char *landlock_scope_name(uint64_t bit) {
+const char *landlock_scope_name(uint64_t bit)
+{
     return name_of(SCOPE, bit);
 }
