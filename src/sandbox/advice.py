@@ -204,7 +204,10 @@ def kernel_settings(facts: HostFacts) -> list[Finding]:
     pattern = facts.sysctls.get("kernel.core_pattern", "")
     if pattern.startswith("|"):
         program = (pattern[1:].split() or [""])[0]
-        why = f"a crash starts {program} outside, which may keep the command's memory"
+        why = (
+            f"a crash under a core limit above 0 (the default) starts {program} outside, which may"
+            " keep the command's memory"
+        )
         mend = "sudo sysctl -w kernel.core_pattern=core"
         found.append(Finding("core-pattern", "info", "core dumps go to a program", why, mend))
     return found
