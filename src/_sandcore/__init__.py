@@ -5,8 +5,47 @@ The names here are the whole public surface; how they behave stands in `__init__
 
 from __future__ import annotations
 
+from pathlib import Path as _Path
+
 try:
-    import _sandcore._core as _core  # noqa: F401
+    from _sandcore._core import (
+        ACCESS_DEVICE,
+        ACCESS_READ,
+        ACCESS_WRITE,
+        FILTER_ALLOW_PTRACE,
+        FILTER_PRIVATE_IPC,
+        FILTER_UNIX_SCOPED,
+        HANDLE_NAMES,
+        HANDLE_READ,
+        HANDLE_SCOPES,
+        HANDLE_TCP,
+        HANDLE_UDP,
+        HANDLE_UNIX,
+        HANDLE_WRITE,
+        NATIVE_ARCH,
+        NET_FULL,
+        NET_NONE,
+        Helper,
+        Lane,
+        LaneLost,
+        Outcome,
+        Plan,
+        Policy,
+        Probe,
+        StageError,
+        Stamps,
+        Status,
+        SyscallRow,
+        compile_filter,
+        compile_policy,
+        kill,
+        landlock_grants,
+        landlock_rights,
+        probe,
+        spawn,
+        syscall_rows,
+        wait,
+    )
 except ModuleNotFoundError as error:
     if error.name != "_sandcore._core":
         raise
@@ -15,4 +54,44 @@ except ModuleNotFoundError as error:
         "run `make build` in the checkout, or `pip install .`"
     ) from None
 
-__all__: list[str] = []
+HELPER = bytes(_Path(__file__).resolve().parent / "sandcore-helper")
+
+__all__ = [
+    "ACCESS_DEVICE",
+    "ACCESS_READ",
+    "ACCESS_WRITE",
+    "FILTER_ALLOW_PTRACE",
+    "FILTER_PRIVATE_IPC",
+    "FILTER_UNIX_SCOPED",
+    "HANDLE_NAMES",
+    "HANDLE_READ",
+    "HANDLE_SCOPES",
+    "HANDLE_TCP",
+    "HANDLE_UDP",
+    "HANDLE_UNIX",
+    "HANDLE_WRITE",
+    "HELPER",
+    "NATIVE_ARCH",
+    "NET_FULL",
+    "NET_NONE",
+    "Helper",
+    "Lane",
+    "LaneLost",
+    "Outcome",
+    "Plan",
+    "Policy",
+    "Probe",
+    "StageError",
+    "Stamps",
+    "Status",
+    "SyscallRow",
+    "compile_filter",
+    "compile_policy",
+    "kill",
+    "landlock_grants",
+    "landlock_rights",
+    "probe",
+    "spawn",
+    "syscall_rows",
+    "wait",
+]

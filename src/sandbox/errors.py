@@ -15,6 +15,7 @@
     |   +-- WorkingDirectoryError
     |   +-- ArgumentsTooLong
     +-- CommandFailed                     the command: it ran and failed (only on ``check``)
+    +-- SandboxLost                       the command: it attacked its own sandbox, which ended
     +-- SandboxBug                        us
 
     SandboxWeakened (UserWarning)         it ran, with less than the policy asks for
@@ -41,6 +42,7 @@ __all__ = [
     "PolicyError",
     "SandboxBug",
     "SandboxException",
+    "SandboxLost",
     "SandboxWeakened",
     "StartError",
     "Unavailable",
@@ -228,6 +230,13 @@ class CommandFailed(SandboxException):
 
     def __str__(self) -> str:
         return f"command {self.result.args!r} {self.result.outcome}"
+
+
+class SandboxLost(SandboxException):
+    """The sandbox ended under a command, which is dead too; what it printed is not known.
+
+    A command that kills or stops the process it runs under brings that about.
+    """
 
 
 class SandboxBug(SandboxException):

@@ -12,7 +12,7 @@ backend, not here; what no isolation should do (HOME as a workspace) is refused 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,15 +85,24 @@ class ResolvedPolicy:
         return {place.path: place.access for place in self.places}
 
 
-def resolve(policy: SandboxPolicy, workspace: str | None, home: str, tmp: str) -> ResolvedPolicy:
+def resolve(
+    policy: SandboxPolicy,
+    workspace: str | None,
+    home: str,
+    tmp: str,
+    more_homes: Sequence[str] = (),
+) -> ResolvedPolicy:
     """The policy with real paths, secrets and specials settled.
 
     ``workspace`` is the directory that the user named (None when he named none), ``home`` the home
-    whose secrets are meant, ``tmp`` the private temporary directory, or empty.
+    whose secrets are meant, ``tmp`` the private temporary directory, or empty. ``more_homes``:
+    others whose secrets are meant too (a HOME that was set to a scratch directory does not open
+    the real one).
     Raises ``InvalidPath``, ``WorkspaceRefused``, ``InvalidArgument`` (the author's fault) and
     ``Unenforceable`` for patterns, which no isolation here knows.
     """
     house = follow(clean(home))[0]
+    houses = list(dict.fromkeys([house, *(follow(clean(other))[0] for other in more_homes)]))
     work = _workspace(policy, workspace)
     places = {Special.WORKSPACE: work, Special.TMP: real(tmp, "temporary directory") if tmp else ""}
     layers: list[tuple[Table, list[Place], list[str]]] = [
@@ -103,9 +112,10 @@ def resolve(policy: SandboxPolicy, workspace: str | None, home: str, tmp: str) -
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
     if work and table.get(work) is Access.WRITE:
-        _check_workspace(work, house)
+        for place in houses:
+            _check_workspace(work, place)
     granted: Table = {path: access for path, access in table.items() if access is not Access.DENY}
-    secret = _secrets(policy, house, table, work, links)
+    secret = _secrets(policy, houses, table, work, links)
     table = _without_secrets(table, policy, secret)
     denied.extend(place for place, _ in secret)
     needed = sorted(_needed(table))
@@ -228,29 +238,30 @@ def _needed(table: Table) -> set[str]:
 
 
 def _secrets(
-    policy: SandboxPolicy, home: str, table: Table, work: str, links: list[str]
+    policy: SandboxPolicy, homes: list[str], table: Table, work: str, links: list[str]
 ) -> list[tuple[Place, list[str]]]:
     """The places of secrets that stay denied, each with the paths below it that are allowed."""
     paths = {item: follow(item)[0] for item in policy.allow_secrets if item.startswith("/")}
     used: set[str] = set()
-    there = _names(home)
     granted = [path for path, access in table.items() if access is not Access.DENY]
     writable = work if table.get(work) is Access.WRITE else ""
-    near = any(below(path, home) for path in granted)
     found: list[tuple[Place, list[str]]] = []
-    for row in secrets_of():
-        place = written = row.at(home)
-        passed: tuple[str, ...] = ()
-        if row.path.partition("/")[0] in there:  # most are not, and then there is nothing to follow
-            place, passed = follow(row.path, home)
-        mine = [to for item, to in paths.items() if below(item, written) or below(to, place)]
-        used.update(mine)
-        if is_allowed(row, written, policy.allow_secrets) or place in mine:
-            continue
-        links.extend(passed)
-        if near or passed:
-            _check_grants(row, place, granted, writable, mine)
-        found.append((Place(place, Access.DENY, f"{row.name}: {row.reason}"), mine))
+    for home in homes:
+        there = _names(home)
+        near = any(below(path, home) for path in granted)
+        for row in secrets_of():
+            place = written = row.at(home)
+            passed: tuple[str, ...] = ()
+            if row.path.partition("/")[0] in there:  # most are not: nothing to follow
+                place, passed = follow(row.path, home)
+            mine = [to for item, to in paths.items() if below(item, written) or below(to, place)]
+            used.update(mine)
+            if is_allowed(row, written, policy.allow_secrets) or place in mine:
+                continue
+            links.extend(passed)
+            if near or passed:
+                _check_grants(row, place, granted, writable, mine)
+            found.append((Place(place, Access.DENY, f"{row.name}: {row.reason}"), mine))
     for item, to in paths.items():
         if to not in used:
             raise InvalidArgument("allow_secrets", item, "lies in no place of secrets of this HOME")

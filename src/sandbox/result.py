@@ -78,6 +78,8 @@ class Result:
     - ``stdout``, ``stderr``: bytes as they came. Above the limit they are the beginning and the
       end; ``stdout_truncated`` and ``stderr_truncated`` say how many bytes are missing between,
       ``stdout_cut`` and ``stderr_cut`` at which place.
+    - ``swept``: how many processes outlived the command and were ended with it: what it leaves in
+      the background does not live on.
     - ``duration``: seconds of wall time. ``usage``, ``enforcement``, ``denials``: see there.
     """
 
@@ -95,6 +97,7 @@ class Result:
     denials: tuple[Denial, ...] = ()
     stdout_cut: int = 0
     stderr_cut: int = 0
+    swept: int = 0
 
     @property
     def ok(self) -> bool:

@@ -250,3 +250,10 @@ cdef extern from "probe.h" nogil:
         uint8_t pidfd_info_exit
         char release[65]
     int probe_host(probe_c *out)
+
+cdef extern from "stamp.h" nogil:
+    struct stamp:
+        uint64_t size
+        int64_t change_ns
+        uint32_t mode
+    void stamp_paths(const char *const *paths, size_t count, stamp *out)

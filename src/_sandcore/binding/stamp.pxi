@@ -1,0 +1,37 @@
+# Stamps of paths, taken before and after a command.
+
+
+cdef class Stamps:
+    """Fixed lists of paths whose state is taken in one call.
+
+    `take()` returns bytes. Of each of `paths` they hold device, inode, size, mode and the kernel's
+    own change time, so that equal bytes mean that none was created, removed, written, replaced or
+    re-permitted in between. Of each of `identities` they hold device and inode only: the same
+    directory, whatever happened in it. `SIZE` bytes belong to one path, in the order given; all
+    zero: absent. Symlinks are not followed.
+    """
+
+    SIZE = sizeof(stamp)
+
+    cdef Strings paths
+    cdef size_t exact
+
+    def __cinit__(self, paths, identities=()):
+        paths = tuple(paths)
+        self.exact = len(paths)
+        self.paths = Strings(paths + tuple(identities))
+
+    def __len__(self):
+        return len(self.paths.items)
+
+    def take(self):
+        """The state of all paths now."""
+        cdef size_t i, count = len(self.paths.items)
+        taken = PyBytes_FromStringAndSize(NULL, count * sizeof(stamp))
+        cdef stamp *at = <stamp *><char *>taken
+        stamp_paths(<const char *const *>self.paths.pointers, count, at)
+        for i in range(self.exact, count):
+            at[i].size = 0
+            at[i].change_ns = 0
+            at[i].mode = 0
+        return taken

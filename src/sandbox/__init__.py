@@ -1,0 +1,74 @@
+"""Runs commands that nobody trusts, confined by the operating system.
+
+``run`` runs one, ``Sandbox`` is what to keep when there are many; a ``SandboxPolicy`` says what
+they may do. See the README for what that protects and what it does not.
+"""
+
+from sandbox.entries import Access, Entry, Special
+from sandbox.environ import Environment
+from sandbox.errors import (
+    ArgumentsTooLong,
+    CommandFailed,
+    CommandNotExecutable,
+    CommandNotFound,
+    HostError,
+    InvalidArgument,
+    InvalidLimit,
+    InvalidPath,
+    PolicyError,
+    SandboxBug,
+    SandboxException,
+    SandboxLost,
+    SandboxWeakened,
+    StartError,
+    Unavailable,
+    Unenforceable,
+    WorkingDirectoryError,
+    WorkspaceRefused,
+)
+from sandbox.limits import Limits
+from sandbox.live import Sandbox
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import full_access, preset, read_only, workspace_write
+from sandbox.result import Denial, Enforcement, Result, Usage, Weaker
+from sandbox.shared import run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Access",
+    "ArgumentsTooLong",
+    "CommandFailed",
+    "CommandNotExecutable",
+    "CommandNotFound",
+    "Denial",
+    "Enforcement",
+    "Entry",
+    "Environment",
+    "HostError",
+    "InvalidArgument",
+    "InvalidLimit",
+    "InvalidPath",
+    "Limits",
+    "PolicyError",
+    "Result",
+    "Sandbox",
+    "SandboxBug",
+    "SandboxException",
+    "SandboxLost",
+    "SandboxPolicy",
+    "SandboxWeakened",
+    "Special",
+    "StartError",
+    "Unavailable",
+    "Unenforceable",
+    "Usage",
+    "Weaker",
+    "WorkingDirectoryError",
+    "WorkspaceRefused",
+    "full_access",
+    "preset",
+    "read_only",
+    "run",
+    "workspace_write",
+]

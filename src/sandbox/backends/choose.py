@@ -1,0 +1,24 @@
+"""Which backend confines on this machine."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.backends.base import Backend
+from sandbox.errors import Unavailable
+
+__all__ = ["choose"]
+
+
+def choose() -> Backend:
+    """The backend of this operating system; imported here, because it needs the compiled core.
+
+    Raises ``Unavailable`` where there is none, or where the core was not built.
+    """
+    if not sys.platform.startswith("linux"):
+        raise Unavailable("confinement", f"there is no backend for {sys.platform}", "use Linux")
+    try:
+        from sandbox.backends.linux import LinuxBackend  # noqa: PLC0415
+    except ImportError as error:
+        raise Unavailable("the compiled core", str(error), "pip install sandcore") from error
+    return LinuxBackend()

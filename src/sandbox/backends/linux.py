@@ -1,0 +1,277 @@
+"""Linux: policies become blobs for ``_sandcore``, and helpers that enforce them.
+
+The only importer of the core beside ``explain``. What decides here is the host: which Landlock ABI,
+whether there is a filter; and the table of parts that may be weaker or must stop everything.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import _sandcore
+from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.guard import Guard
+from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
+from sandbox.backends.scratch import change_time, empty, private_directory, remove
+from sandbox.errors import Unenforceable, start_error
+from sandbox.policy import SandboxPolicy
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Denial, Enforcement, Weaker
+
+__all__ = ["LandlockConfinement", "LinuxBackend", "check_host", "compile_blob"]
+
+_ABI_TCP = 4
+_ABI_SCOPES = 6
+_ABI_UNIX = 9
+_ABI_UDP = 10
+_ACCESS = {
+    "read": _sandcore.ACCESS_READ,
+    "write": _sandcore.ACCESS_WRITE,
+    "device": _sandcore.ACCESS_DEVICE,
+}
+_NAMESPACES = "isolation 'namespaces'"
+
+
+class LinuxBackend:
+    """Landlock and a seccomp filter around commands of a small helper process."""
+
+    def __init__(self, probe: _sandcore.Probe | None = None) -> None:
+        self.probe = probe if probe is not None else _sandcore.probe()
+
+    def start(self, resolved: ResolvedPolicy) -> LandlockConfinement:
+        """Confines; see ``Backend.start``."""
+        check_host(resolved.policy, self.probe)
+        return LandlockConfinement(resolved, self.probe.landlock_abi)
+
+
+def check_host(policy: SandboxPolicy, probe: _sandcore.Probe) -> None:
+    """Raises ``Unenforceable`` for the parts that are never weakened and cannot be had here."""
+    if policy.require == "namespaces":
+        raise Unenforceable(
+            _NAMESPACES,
+            "this version confines by Landlock and a seccomp filter, without namespaces",
+            "require='landlock', or require=None",
+        )
+    if policy.unconfined:
+        return
+    if policy.network == "loopback":
+        raise Unenforceable(
+            "network 'loopback'",
+            "a loopback of its own needs a network namespace",
+            "network='none' or network='full'",
+        )
+    if probe.landlock_abi < ABI_LEAST:
+        found = f"ABI {probe.landlock_abi}" if probe.landlock_abi > 0 else "no Landlock"
+        raise Unenforceable(
+            "writes",
+            f"this kernel ({probe.release}) has {found}; ABI {ABI_LEAST} is needed, because before "
+            "it a file outside can still be truncated",
+            "Linux 6.2 or newer, with landlock in the boot parameter lsm=; see `sandbox doctor`",
+        )
+    if not probe.seccomp_filter:
+        raise Unenforceable(
+            "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
+        )
+
+
+def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
+    """The blob of a policy with these rules; without rules one that enforces nothing."""
+    if rules is None:
+        return _sandcore.compile_policy(confined=False)
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
+    flags = _sandcore.FILTER_ALLOW_PTRACE
+    for wanted, one in (
+        (rules.handle_read, _sandcore.HANDLE_READ),
+        (rules.handle_names, _sandcore.HANDLE_NAMES),
+        (policy.network == "none" and abi >= _ABI_TCP, _sandcore.HANDLE_TCP),
+        (policy.network == "none" and abi >= _ABI_UDP, _sandcore.HANDLE_UDP),
+        (abi >= _ABI_UNIX, _sandcore.HANDLE_UNIX),
+    ):
+        handle |= one if wanted else 0
+    if abi >= _ABI_UNIX:
+        flags |= _sandcore.FILTER_UNIX_SCOPED
+    network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
+    return _sandcore.compile_policy(
+        [(rule.path, _ACCESS[rule.access], not rule.named) for rule in rules.rules],
+        abi=abi,
+        handle=handle,
+        filter=_sandcore.compile_filter(network=network, flags=flags),
+        extra_filter=policy.extra_filter or b"",
+    )
+
+
+def _weaker(policy: SandboxPolicy, abi: int) -> Iterator[Weaker]:
+    """What Landlock and the filter leave open whatever the rules say."""
+    yield Weaker("process-names", "/proc shows the names of the host's processes", _NAMESPACES)
+    if abi < _ABI_SCOPES:
+        cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
+        yield Weaker("signals", cause, "Linux 6.12 or newer")
+        yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
+    if policy.limits.processes is not None:
+        who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
+        yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
+
+
+def _identity() -> tuple[object, ...]:
+    return (os.getresuid(), os.getresgid(), os.getgroups())
+
+
+class LandlockConfinement:
+    """A helper, its lanes, and a private temporary directory for each."""
+
+    def __init__(self, resolved: ResolvedPolicy, abi: int) -> None:
+        policy = resolved.policy
+        self._identity = _identity()
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[LandlockSeat] = []
+        self._closed = False
+        self._tmp = resolved.tmp
+        self.guard: Guard | None = None
+        if policy.unconfined:
+            self._stamps, self._state = _sandcore.Stamps(()), b""
+            blob = compile_blob(policy, None, 0)
+            self.enforcement = Enforcement("none")
+        else:
+            rules = self._settled_rules(resolved, abi)
+            blob = compile_blob(policy, rules, abi)
+            self.guard = Guard(resolved.writable, resolved.protected, _sandcore.Stamps)
+            weaker = (*rules.weaker, *_weaker(policy, abi), *self.guard.weaker)
+            self.enforcement = Enforcement("landlock", weaker)
+        self._helper = _start(blob)
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+    def _settled_rules(self, resolved: ResolvedPolicy, abi: int) -> Rules:
+        """Rules, and the state of the disk that they were made from."""
+        for _ in range(8):
+            rules = compile_rules(resolved, abi)
+            watched = [os.fsencode(path) for path in rules.watched]
+            anchors = [rule.path for rule in rules.anchors]
+            self._stamps = _sandcore.Stamps(watched, anchors)
+            self._state = self._stamps.take()
+            if compile_rules(resolved, abi) == rules and self._stamps.take() == self._state:
+                return rules
+        raise Unenforceable(
+            "denied reads",
+            "the directories beside what is denied change faster than they can be listed",
+            "try again, or deny a directory that has quieter neighbours",
+        )
+
+    def is_current(self) -> bool:
+        """Same process, same user, same directories as when it was made."""
+        return (
+            not self._closed
+            and self._owner == os.getpid()
+            and self._state == self._stamps.take()
+            and self._identity == _identity()
+        )
+
+    def seat(self) -> LandlockSeat:
+        """A free lane, or a new one."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        try:
+            lane = self._helper.lane()
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error)) from None
+        except _sandcore.StageError as error:
+            raise start_error(error.stage, error.errno or 0) from None
+        tmp = private_directory(self._tmp) if self._tmp else ""
+        return LandlockSeat(self, lane, tmp, self._null)
+
+    def give_back(self, seat: LandlockSeat) -> None:
+        """Keeps a seat for the next command, unless this confinement is over."""
+        with self._lock:
+            if not self._closed and seat.lane.usable:
+                self._idle.append(seat)
+                return
+        seat.close()
+
+    def close(self) -> None:
+        """Ends the helper and all that runs in it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for seat in idle:
+            seat.close()
+        self._helper.close()
+        os.close(self._null)
+
+    def __del__(self) -> None:
+        # What never got as far as a helper has nothing to close.
+        if hasattr(self, "_null"):
+            self.close()
+
+
+def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
+    try:
+        return _sandcore.Helper(blob, _sandcore.HELPER)
+    except _sandcore.StageError as error:
+        path = ""
+        if error.stage == "landlock" and error.detail >= 0:
+            path = os.fsdecode(blob.rules[error.detail][0])
+        raise start_error(error.stage, error.errno or 0, path) from None
+
+
+class LandlockSeat:
+    """A lane with its temporary directory."""
+
+    __slots__ = ("_confinement", "_null", "_tmp_state", "enforcement", "lane", "tmp")
+
+    def __init__(
+        self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
+    ) -> None:
+        self._confinement = confinement
+        self._null = null
+        self.enforcement = confinement.enforcement
+        self.lane = lane
+        self.tmp = tmp
+        self._tmp_state = change_time(tmp) if tmp else 0
+
+    def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
+        """See ``Seat.run``."""
+        guard = self._confinement.guard
+        if guard is not None:
+            guard.before()
+        denials: tuple[Denial, ...] = ()
+        try:
+            outcome = self.lane.run(
+                request.programs,
+                request.argv,
+                request.env,
+                request.env_count,
+                request.cwd,
+                limits=request.limits,
+                input=request.input,
+                stdin=request.stdin if request.stdin >= 0 else self._null,
+                stdout=request.stdout,
+                stderr=request.stderr,
+                out_cap=request.cap,
+                err_cap=request.cap,
+                timeout=request.timeout,
+                keep_session=request.terminal,
+            )
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error)) from None
+        finally:
+            if guard is not None:
+                denials = guard.after()
+        return outcome, denials
+
+    def leave(self) -> None:
+        """Empties the temporary directory and gives the lane back."""
+        if self.tmp and change_time(self.tmp) != self._tmp_state:
+            empty(self.tmp)
+            self._tmp_state = change_time(self.tmp)
+        self._confinement.give_back(self)
+
+    def close(self) -> None:
+        """Ends the lane and removes its directory."""
+        self.lane.close()
+        if self.tmp:
+            remove(self.tmp)

@@ -1,0 +1,29 @@
+"""Limits as the kernel's resource limits."""
+
+from __future__ import annotations
+
+import resource
+
+from sandbox.limits import Limits
+
+__all__ = ["rlimits"]
+
+
+def rlimits(limits: Limits) -> tuple[tuple[int, int, int], ...]:
+    """Limits as (resource, soft, hard). Never above the hard limit that the caller has."""
+    wanted = {
+        resource.RLIMIT_CPU: limits.cpu,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_FSIZE: limits.file_size,
+        resource.RLIMIT_NPROC: limits.processes,
+        # With 0 the kernel still starts a core_pattern program, and feeds it the process's memory;
+        # 1 is the value that stops that (fs/coredump.c), and no core file is that small.
+        resource.RLIMIT_CORE: max(limits.core, 1) if limits.core is not None else None,
+    }
+    table = []
+    for number, value in wanted.items():
+        if value is not None:
+            hard = resource.getrlimit(number)[1]
+            bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            table.append((number, bound, bound))
+    return tuple(table)

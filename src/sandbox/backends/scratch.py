@@ -1,0 +1,116 @@
+"""Private temporary directories: made where nobody can guess them, emptied whatever is in them.
+
+What a command leaves behind may be hostile: thousands of levels deep, without permissions, full of
+links. So nothing here recurses (a directory found inside another is moved to the top and done
+there), follows a link, or trusts a name twice.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+
+__all__ = ["change_time", "empty", "private_directory", "remove"]
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def private_directory(parent: str | None = None) -> str:
+    """A new directory that only this user may enter, with a name that nobody can guess.
+
+    ``parent`` is where, None for the caller's own temporary directory.
+    """
+    return os.path.realpath(tempfile.mkdtemp(prefix="sandbox-", dir=parent))
+
+
+def change_time(path: str) -> int:
+    """When something was last made or removed in a directory, in ns; no command can set that."""
+    return os.stat(path).st_ctime_ns
+
+
+def remove(path: str) -> None:
+    """Removes a directory with all that is in it; what cannot be removed stays."""
+    try:
+        empty(path)
+        os.rmdir(path)
+    except OSError:
+        return
+
+
+def empty(path: str) -> None:
+    """Removes all that is in a directory. What another process puts there meanwhile may stay.
+
+    Raises ``OSError`` when the directory itself cannot be entered.
+    """
+    top = os.open(path, _DIRECTORY)
+    try:
+        moved = 0
+        todo = _clear(top)
+        while todo:
+            name = todo.pop()
+            inner = _open_anyway(name, top)
+            if inner is None:
+                continue
+            try:
+                for child in _clear(inner):
+                    moved += 1
+                    target = f".sandbox-{os.getpid()}-{moved}"
+                    if _lift(child, inner, target, top):
+                        todo.append(target)
+            finally:
+                os.close(inner)
+            _quietly_rmdir(name, top)
+    finally:
+        os.close(top)
+
+
+def _clear(directory: int) -> list[str]:
+    """Unlinks what is no directory; returns the names of what is."""
+    left = []
+    for name in os.listdir(directory):
+        try:
+            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                left.append(name)
+            else:
+                os.unlink(name, dir_fd=directory)
+        except OSError:
+            continue
+    return left
+
+
+def _open_anyway(name: str, parent: int) -> int | None:
+    """A directory's fd, with all permissions on it; None when it is gone or not ours."""
+    try:
+        handle = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=parent)
+    except OSError:
+        return None
+    try:
+        # By the handle: chmod by name could be led through a link that was put there just now.
+        os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        return os.open(".", _DIRECTORY, dir_fd=handle)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+
+
+def _lift(name: str, parent: int, target: str, top: int) -> bool:
+    """Moves a directory to the top; it needs write permission on itself for that."""
+    inner = _open_anyway(name, parent)
+    if inner is None:
+        return False
+    os.close(inner)
+    try:
+        os.rename(name, target, src_dir_fd=parent, dst_dir_fd=top)
+    except OSError:
+        return False
+    return True
+
+
+def _quietly_rmdir(name: str, parent: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except OSError:
+        return

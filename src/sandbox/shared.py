@@ -1,0 +1,141 @@
+"""``run``: a command without a sandbox at hand.
+
+It keeps the sandboxes that it made, by policy and workspace, because a started one is what makes a
+command cheap. They are few (the least recently used goes first), none is closed while a command
+runs in it, and all end with the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sandbox.limits import Limits
+from sandbox.live import POLICY_LIMIT, Sandbox, _PolicyLimit, needs_workspace
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import workspace_write
+from sandbox.request import Args, working_directory
+from sandbox.result import Result
+
+__all__ = ["Shelf", "run"]
+
+_KEPT = 32  # sandboxes: each is two small processes and one more per command at a time
+
+
+class _Slot:
+    """A kept sandbox and how many commands use it."""
+
+    __slots__ = ("sandbox", "users")
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.users = 0
+
+
+class Shelf:
+    """Sandboxes by policy and workspace, at most so many that nobody uses."""
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[tuple[Any, ...], _Slot] = OrderedDict()
+        self._owner = os.getpid()
+
+    @contextmanager
+    def borrow(self, policy: SandboxPolicy, workspace: str | None) -> Iterator[Sandbox]:
+        """The sandbox for a policy and a workspace, made when there is none."""
+        key = (policy, workspace, os.environ.get("HOME"))
+        slot = self._take(key, policy, workspace)
+        try:
+            yield slot.sandbox
+        finally:
+            with self._lock:
+                slot.users -= 1
+
+    def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> _Slot:
+        with self._lock:
+            self._after_fork()
+            slot = self._slots.get(key)
+            if slot is not None:
+                self._slots.move_to_end(key)
+                slot.users += 1
+                return slot
+        made = _Slot(Sandbox(policy, workspace=workspace))
+        made.users = 1
+        with self._lock:
+            slot = self._slots.setdefault(key, made)
+            if slot is not made:
+                slot.users += 1  # another thread was quicker
+            surplus = [made] if slot is not made else self._surplus()
+        for old in surplus:
+            old.sandbox.close()
+        return slot
+
+    def _surplus(self) -> list[_Slot]:
+        """Takes out the oldest unused slots beyond what is kept."""
+        excess = len(self._slots) - self._kept
+        idle = [key for key, slot in self._slots.items() if slot.users == 0]
+        return [self._slots.pop(key) for key in idle[: max(excess, 0)]]
+
+    def _after_fork(self) -> None:
+        """A forked copy leaves its parent's sandboxes alone and starts empty."""
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._slots.clear()
+
+    def close(self) -> None:
+        """Closes all of them."""
+        with self._lock:
+            self._after_fork()
+            slots, self._slots = list(self._slots.values()), OrderedDict()
+        for slot in slots:
+            slot.sandbox.close()
+
+
+_shelf = Shelf()  # the one state of the module: what makes `run` cheap the second time
+_default = workspace_write()
+atexit.register(_shelf.close)
+
+
+def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    cwd: Any = None,
+    env: Mapping[str, str] | None = None,
+    input: bytes | str | None = None,
+    timeout: float | None | _PolicyLimit = POLICY_LIMIT,
+    limits: Limits | None = None,
+    check: bool = False,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    terminal: bool = False,
+) -> Result:
+    """Runs one command, confined by default, and returns when its whole process tree is gone.
+
+    ``policy`` is ``workspace_write()`` unless given. Where it does not name its workspace itself,
+    ``cwd`` (default: the caller's directory) is the workspace, and is refused when that would make
+    HOME, the whole machine or a place of secrets writable. All else as ``Sandbox.run``.
+    """
+    chosen = _default if policy is None else policy
+    place = working_directory(cwd)
+    with _shelf.borrow(chosen, place if needs_workspace(chosen) else None) as sandbox:
+        return sandbox.run(
+            args,
+            cwd=place,
+            env=env,
+            input=input,
+            timeout=timeout,
+            limits=limits,
+            check=check,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            terminal=terminal,
+        )
