@@ -72,7 +72,7 @@ def pythons() -> dict[str, Path]:
     for place in places:
         for minor in range(11, 16):
             name = f"python3.{minor}"
-            if name not in found and (place / name).exists() and works(place / name, minor):
+            if name not in found and os.path.exists(place / name) and works(place / name, minor):
                 found[name] = place / name
     return found
 
