@@ -3,6 +3,7 @@
 
 It decides nothing and makes no system call of its own but getpid and close; what happens, and why,
 stands in core/ and helper/."""
+cimport cython
 from collections import namedtuple
 from os import strerror
 

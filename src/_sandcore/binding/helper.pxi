@@ -22,6 +22,7 @@ that outlived the leader and were ended. `drained_early`: output was still open 
 switches, involuntary switches) of the whole tree. `duration` is in seconds."""
 
 
+@cython.final
 cdef class Helper:
     """A running sandcore-helper for one policy.
 
@@ -80,6 +81,7 @@ cdef class Helper:
         return Lane.make(self, socket, bool(ready.scoped))
 
 
+@cython.final
 cdef class Lane:
     """One place of a helper in which one command at a time runs. Not for two threads at once."""
 

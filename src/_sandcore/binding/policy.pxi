@@ -24,6 +24,7 @@ cdef raise_stage(const stage_report *report):
     raise StageError(stage_name(report.stage).decode(), report.error, report.detail)
 
 
+@cython.final
 cdef class Policy:
     """A compiled policy: bytes without pointers or fds, equal and hashed by its bytes.
 

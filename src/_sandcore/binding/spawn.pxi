@@ -24,6 +24,7 @@ cdef class Strings:
         free(self.pointers)
 
 
+@cython.final
 cdef class Plan:
     """All that one spawn needs, checked and laid out once; it can be spawned any number of times.
 

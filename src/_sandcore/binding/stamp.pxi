@@ -1,6 +1,7 @@
 # Stamps of paths, taken before and after a command.
 
 
+@cython.final
 cdef class Stamps:
     """Fixed lists of paths whose state is taken in one call.
 

@@ -1,0 +1,217 @@
+"""The compiled core of sandcore (Linux): spawns and confines commands, without opinions.
+
+Frozen surface for libraries: `compile_policy`, `Plan`, `spawn`, `wait`, `kill`. The rest serves the
+`sandbox` package. Behaviour is documented on the functions themselves (`help(_sandcore.spawn)`).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, final
+
+__all__ = [
+    "ACCESS_DEVICE",
+    "ACCESS_READ",
+    "ACCESS_WRITE",
+    "FILTER_ALLOW_PTRACE",
+    "FILTER_PRIVATE_IPC",
+    "FILTER_UNIX_SCOPED",
+    "HANDLE_NAMES",
+    "HANDLE_READ",
+    "HANDLE_SCOPES",
+    "HANDLE_TCP",
+    "HANDLE_UDP",
+    "HANDLE_UNIX",
+    "HANDLE_WRITE",
+    "HELPER",
+    "NATIVE_ARCH",
+    "NET_FULL",
+    "NET_NONE",
+    "Helper",
+    "Lane",
+    "LaneLost",
+    "Outcome",
+    "Plan",
+    "Policy",
+    "Probe",
+    "StageError",
+    "Stamps",
+    "Status",
+    "SyscallRow",
+    "compile_filter",
+    "compile_policy",
+    "kill",
+    "landlock_grants",
+    "landlock_rights",
+    "probe",
+    "spawn",
+    "syscall_rows",
+    "wait",
+]
+
+ACCESS_DEVICE: Final[int]
+ACCESS_READ: Final[int]
+ACCESS_WRITE: Final[int]
+FILTER_ALLOW_PTRACE: Final[int]
+FILTER_PRIVATE_IPC: Final[int]
+FILTER_UNIX_SCOPED: Final[int]
+HANDLE_NAMES: Final[int]
+HANDLE_READ: Final[int]
+HANDLE_SCOPES: Final[int]
+HANDLE_TCP: Final[int]
+HANDLE_UDP: Final[int]
+HANDLE_UNIX: Final[int]
+HANDLE_WRITE: Final[int]
+HELPER: Final[bytes]
+NATIVE_ARCH: Final[int]
+NET_FULL: Final[int]
+NET_NONE: Final[int]
+
+class StageError(OSError):
+    stage: str
+    detail: int
+    def __init__(self, stage: str, error: int, detail: int = -1) -> None: ...
+
+class LaneLost(Exception): ...
+
+class Probe(NamedTuple):
+    landlock_abi: int
+    landlock_errno: int
+    landlock_errata: int
+    seccomp_actions: int
+    seccomp_filter: bool
+    pidfd_open: bool
+    close_range: bool
+    userns: bool
+    userns_errno: int
+    pidfd_info_exit: bool
+    release: str
+
+class SyscallRow(NamedTuple):
+    name: str
+    number: int
+    action: str
+    rule: str
+    reason: str
+
+class Status(NamedTuple):
+    status: int
+    reaped: bool
+    user: float
+    system: float
+    max_rss: int
+
+class Outcome(NamedTuple):
+    started: bool
+    status: int
+    timed_out: bool
+    stage: str
+    errno: int
+    detail: int
+    stdout: bytes
+    stdout_head: int
+    stdout_total: int
+    stderr: bytes
+    stderr_head: int
+    stderr_total: int
+    swept: int
+    drained_early: bool
+    usage: tuple[float, float, int, int, int, int, int, int, int]
+    duration: float
+
+@final
+class Policy:
+    def __new__(cls, blob: bytes) -> Policy: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def blob(self) -> bytes: ...
+    @property
+    def abi(self) -> int: ...
+    @property
+    def filter(self) -> list[tuple[int, int, int, int]]: ...
+    @property
+    def rules(self) -> list[tuple[bytes, int, int]]: ...
+
+@final
+class Plan:
+    def __new__(
+        cls,
+        argv: Iterable[bytes],
+        env: Iterable[bytes],
+        *,
+        programs: Iterable[bytes] | None = None,
+        policy: Policy | None = None,
+        cwd: bytes | None = None,
+        fds: Sequence[int] = (0, 1, 2),
+        limits: Sequence[tuple[int, int, int]] = (),
+        new_session: bool = True,
+        die_with_thread: bool = False,
+        umask: int | None = None,
+    ) -> Plan: ...
+    @property
+    def policy(self) -> Policy | None: ...
+
+@final
+class Helper:
+    def __new__(cls, policy: Policy, path: bytes) -> Helper: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def scoped(self) -> bool: ...
+    def close(self) -> None: ...
+    def lane(self) -> Lane: ...
+
+@final
+class Lane:
+    def __new__(cls) -> Lane: ...
+    @property
+    def helper(self) -> Helper: ...
+    @property
+    def scoped(self) -> bool: ...
+    @property
+    def usable(self) -> bool: ...
+    def close(self) -> None: ...
+    def run(
+        self,
+        programs: Sequence[bytes],
+        argv: Sequence[bytes],
+        env: bytes,
+        env_count: int,
+        cwd: bytes,
+        *,
+        limits: Sequence[tuple[int, int, int]] = (),
+        input: bytes | None = None,
+        stdin: int = -1,
+        stdout: int = -1,
+        stderr: int = -1,
+        out_cap: int = 0,
+        err_cap: int = 0,
+        timeout: float | None = None,
+        keep_session: bool = False,
+    ) -> Outcome: ...
+
+@final
+class Stamps:
+    SIZE: int
+    def __new__(cls, paths: Iterable[bytes], identities: Iterable[bytes] = ()) -> Stamps: ...
+    def __len__(self) -> int: ...
+    def take(self) -> bytes: ...
+
+def probe() -> Probe: ...
+def syscall_rows(*, network: int, flags: int = 0, arch: int = 0) -> list[SyscallRow]: ...
+def landlock_rights(abi: int, handle: int) -> tuple[list[str], list[str], list[str]]: ...
+def landlock_grants(abi: int, access: int, directory: bool, handle: int) -> list[str]: ...
+def compile_filter(*, network: int, flags: int = 0, arch: int = 0) -> bytes: ...
+def compile_policy(
+    rules: Iterable[tuple[bytes, int, bool]] = (),
+    *,
+    abi: int = 0,
+    handle: int = 0,
+    filter: bytes = b"",
+    extra_filter: bytes = b"",
+    confined: bool = True,
+) -> Policy: ...
+def spawn(plan: Plan) -> tuple[int, int]: ...
+def wait(pidfd: int, timeout: float | None = None) -> Status | None: ...
+def kill(pid: int, pidfd: int) -> None: ...
