@@ -1,0 +1,31 @@
+"""`sandbox doctor`: asks the compiled core, where there is one, and hands its answer on."""
+
+from __future__ import annotations
+
+import click
+
+from sandbox.host import Probe
+
+__all__ = ["command"]
+
+
+def probe() -> Probe | None:
+    """What the core found by trying; None where it is not built or cannot ask."""
+    try:
+        from sandbox.backends.explain import host_probe
+
+        return host_probe()
+    except (ImportError, OSError):
+        return None
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def command(as_json: bool) -> int:
+    """What this host offers, what it lacks, and the exact line that mends each.
+
+    Exits with 0 when commands can be confined here, else with 1.
+    """
+    from sandbox.cli.doctor import doctor_command
+
+    return doctor_command(probe(), as_json=as_json)

@@ -1,0 +1,149 @@
+"""The options that make a policy, the same for all commands, and the policy that they make."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from sandbox.environ import Environment
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import preset
+
+__all__ = ["command_argument", "network_option", "policy_of", "policy_options"]
+
+Command = Callable[..., Any]
+
+NETWORKS = ("none", "loopback", "full")
+ISOLATIONS = ("auto", "landlock", "namespaces")
+
+network_option = click.option(
+    "--network",
+    type=click.Choice(NETWORKS),
+    help="Default: none; full with --full-access.",
+)
+
+_OPTIONS = (
+    click.option("--read-only", is_flag=True, help="Write nothing but a private TMPDIR."),
+    click.option("--auto", is_flag=True, help="Write below the working directory too (default)."),
+    click.option("--full-access", is_flag=True, help="No confinement of files and network."),
+    click.option("--write", metavar="PATH", multiple=True, help="Writable as well."),
+    click.option("--read", metavar="PATH", multiple=True, help="Readable, and not writable."),
+    click.option("--deny", metavar="PATH", multiple=True, help="Neither."),
+    click.option(
+        "--allow-secret",
+        metavar="NAME",
+        multiple=True,
+        help="A place of secrets that may be read, by name or path (such as npmrc).",
+    ),
+    network_option,
+    click.option(
+        "--isolation",
+        type=click.Choice(ISOLATIONS),
+        default="auto",
+        help="The least that is acceptable; auto: the strongest that this host offers.",
+    ),
+    click.option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        help="A further variable: yours, or with this value.",
+    ),
+)
+
+# Words after the first that is no option belong to the command, whatever they look like.
+command_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
+
+
+def policy_options(command: Command) -> Command:
+    """Gives a command the options; it gets a `policy` instead of their values."""
+
+    @functools.wraps(command)
+    def with_policy(
+        *,
+        read_only: bool,
+        auto: bool,
+        full_access: bool,
+        write: Sequence[str],
+        read: Sequence[str],
+        deny: Sequence[str],
+        allow_secret: Sequence[str],
+        network: str | None,
+        isolation: str,
+        env: Sequence[str],
+        **others: Any,
+    ) -> Any:
+        policy = preset(_mode(read_only, auto, full_access))
+        policy = _with_paths(policy, read, write, deny)
+        for name in allow_secret:
+            policy = policy.allow_secret(name)
+        return command(policy=policy_of(policy, network, isolation, env), **others)
+
+    for option in reversed(_OPTIONS):
+        with_policy = option(with_policy)
+    return with_policy
+
+
+def policy_of(
+    policy: SandboxPolicy, network: str | None, isolation: str, env: Sequence[str]
+) -> SandboxPolicy:
+    """A policy with what was said of network, isolation and environment."""
+    changes: dict[str, Any] = {}
+    if network is not None:
+        changes["network"] = network
+    if isolation != "auto":
+        changes["require"] = isolation
+    if env:
+        changes["environment"] = _environment(policy.environment, env)
+    return replace(policy, **changes) if changes else policy
+
+
+def _mode(read_only: bool, auto: bool, full_access: bool) -> str:
+    """The one mode that was chosen."""
+    table = (("read-only", read_only), ("auto", auto), ("full-access", full_access))
+    named = [name for name, wanted in table if wanted]
+    if len(named) > 1:
+        raise click.UsageError(f"--{named[0]} and --{named[1]} exclude each other")
+    return named[0] if named else "auto"
+
+
+def _with_paths(
+    policy: SandboxPolicy, read: Sequence[str], write: Sequence[str], deny: Sequence[str]
+) -> SandboxPolicy:
+    # The stricter one last: of two options for the same path it is the one that stays.
+    for path in write:
+        policy = policy.with_write(absolute(path))
+    for path in read:
+        policy = policy.with_read(absolute(path))
+    for path in deny:
+        policy = policy.with_deny(absolute(path))
+    return policy
+
+
+def absolute(path: str) -> str:
+    """A path as a person types it in a shell, from the root: policies know no working directory.
+
+    Where it goes upwards, what that means depends on the links before it: only then they are
+    followed here.
+    """
+    if not path or path.startswith("~"):
+        return path
+    joined = os.path.join(os.getcwd(), path)
+    return os.path.realpath(joined) if ".." in joined.split("/") else joined
+
+
+def _environment(base: Environment, given: Sequence[str]) -> Environment:
+    """`NAME` is inherited by exactly that name, `NAME=VALUE` is set."""
+    own = dict(base.set)
+    names = list(base.allow)
+    for item in given:
+        name, equals, value = item.partition("=")
+        if equals:
+            own[name] = value
+        else:
+            names.append(name)
+    return replace(base, set=tuple(own.items()), allow=tuple(names))

@@ -1,0 +1,92 @@
+"""A result, or why there is none, as one JSON object; and what a person is told beside it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from typing import Any
+
+from sandbox.errors import SandboxException
+from sandbox.result import Denial, Enforcement, Result
+
+__all__ = ["denial_line", "failure_document", "result_document", "to_json", "weaker_lines"]
+
+SCHEMA = "sandbox-run/1"
+
+
+def result_document(words: list[str], result: Result) -> dict[str, Any]:
+    """All of a result. `error` is null: the command ran, whatever came of it."""
+    return {
+        "schema": SCHEMA,
+        "error": None,
+        "args": words,
+        "exit_status": result.exit_status,
+        "returncode": result.returncode,
+        "signal": result.signal,
+        "timed_out": result.timed_out,
+        "outcome": result.outcome,
+        **_stream("stdout", result.stdout, result.out, result.stdout_truncated),
+        **_stream("stderr", result.stderr, result.err, result.stderr_truncated),
+        "duration": result.duration,
+        "usage": dataclasses.asdict(result.usage),
+        "swept": result.swept,
+        "enforcement": {
+            "isolation": result.enforcement.isolation,
+            "full": result.enforcement.full,
+            "weaker": [dataclasses.asdict(part) for part in result.enforcement.weaker],
+        },
+        "denials": [dataclasses.asdict(denial) for denial in result.denials],
+    }
+
+
+def _stream(name: str, data: bytes, text: str, missing: int) -> dict[str, Any]:
+    """The text of a stream, and its bytes where the text is not all of them."""
+    fields: dict[str, Any] = {name: text, f"{name}_truncated": missing}
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = base64.b64encode(data).decode("ascii")
+    return fields
+
+
+def failure_document(words: list[str], error: SandboxException) -> dict[str, Any]:
+    """Why no command ran: the exception's class, its text and its attributes."""
+    facts = {
+        name: value
+        for name, value in vars(error).items()
+        if isinstance(value, str | int | float | None) and not name.startswith("_")
+    }
+    number = getattr(error, "errno", None)
+    if isinstance(number, int):
+        facts["errno"] = number
+    return {
+        "schema": SCHEMA,
+        "error": {"type": type(error).__name__, "message": str(error), **facts},
+        "args": words,
+        "exit_status": error.exit_status,
+    }
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """One line, ASCII only: any reader can read it, whatever its locale."""
+    return json.dumps(document)
+
+
+def denial_line(denial: Denial) -> str:
+    """One line for a person."""
+    parts = [f"{denial.kind}: {denial.path}"]
+    if denial.evidence:
+        parts.append(denial.evidence)
+    if denial.undo:
+        parts.append(f"to undo: {denial.undo}")
+    return "; ".join(parts)
+
+
+def weaker_lines(enforcement: Enforcement) -> list[str]:
+    """A line for the isolation, and one for each part that is weaker than the policy."""
+    lines = [f"isolation {enforcement.isolation}"]
+    for part in enforcement.weaker:
+        mend = f"; to mend it: {part.mend}" if part.mend else ""
+        lines.append(f"not enforced: {part.part}: {part.cause}{mend}")
+    return lines

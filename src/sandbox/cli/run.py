@@ -1,0 +1,104 @@
+"""`sandbox run`: one command, confined, in the place of this process as far as anyone can tell.
+
+Its standard streams are ours, handed over and not copied, and it stays in the terminal's session
+and process group; so pipes, job control and window changes need no code here. With `--json` its
+output is captured instead, in a session of its own, and an interrupt ends it.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+
+import click
+
+from sandbox.cli.options import command_argument, policy_options
+from sandbox.cli.report import (
+    denial_line,
+    failure_document,
+    result_document,
+    to_json,
+    weaker_lines,
+)
+from sandbox.cli.text import complain
+from sandbox.cli.waiting import Waiting, die_of
+from sandbox.errors import SandboxException, SandboxWeakened
+from sandbox.limits import check_seconds
+from sandbox.live import Sandbox
+from sandbox.policy import SandboxPolicy
+from sandbox.result import Result
+
+__all__ = ["command"]
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@policy_options
+@click.option("--timeout", metavar="S", type=float, help="Seconds until all of it is ended.")
+@click.option("--json", "as_json", is_flag=True, help="Capture the output; print one JSON object.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is not enforced.")
+@command_argument
+def command(
+    policy: SandboxPolicy,
+    timeout: float | None,
+    as_json: bool,
+    verbose: bool,
+    words: tuple[str, ...],
+) -> int:
+    """Run a command confined: by default it reads all but secrets, writes below the working
+    directory, has no network and a clean environment. What it leaves behind ends with it.
+
+    Exits as the command does, with 128+n when signal n ended it, 124 when its time was up, 125 when
+    the sandbox could not start, 126 or 127 when the program cannot be executed or found.
+    """
+    if not words:
+        raise click.UsageError("no command: write it after --")
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+    warnings.simplefilter("ignore", SandboxWeakened)  # see --verbose and --json
+    if as_json:
+        return _captured(policy, timeout, list(words), verbose)
+    return _in_place(policy, timeout, list(words), verbose)
+
+
+def _in_place(
+    policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool
+) -> int:
+    with Waiting() as waiting, Sandbox(policy) as sandbox:
+        if verbose:
+            _tell(weaker_lines(sandbox.enforcement))
+        waiting.leave_to_command()
+        result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
+    _tell([denial_line(denial) for denial in result.denials])
+    if _was_interrupted(result, waiting):
+        die_of(signal.SIGINT)
+    return result.exit_status
+
+
+def _captured(
+    policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool
+) -> int:
+    try:
+        with Waiting(), Sandbox(policy) as sandbox:
+            result = sandbox.run(words, timeout=timeout, stdin=0)
+    except SandboxException as error:
+        click.echo(to_json(failure_document(words, error)))
+        raise
+    if verbose:
+        _tell(weaker_lines(result.enforcement))
+    _tell([denial_line(denial) for denial in result.denials])
+    click.echo(to_json(result_document(words, result)))
+    return result.exit_status
+
+
+def _tell(lines: list[str]) -> None:
+    for line in lines:
+        complain(line)
+
+
+def _was_interrupted(result: Result, waiting: Waiting) -> bool:
+    """Whether the command died of a Ctrl-C that came to us as well.
+
+    Then we do too: to a shell that is the difference between a loop that was interrupted and one
+    whose command failed. The status that it shows is the same, 130.
+    """
+    return result.signal == signal.SIGINT and signal.SIGINT in waiting.noted

@@ -1,0 +1,26 @@
+"""`sandbox --version`: the version, and what this host confines with."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["version_line"]
+
+
+def version_line() -> str:
+    """One line: version, isolation, Landlock ABI, kernel."""
+    try:
+        number = version("sandcore")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    return f"sandbox {number}, {_host()}"
+
+
+def _host() -> str:
+    try:
+        from sandbox.backends.explain import host_isolation
+    except ImportError:
+        return "isolation none: the compiled core is missing, see `sandbox doctor`"
+    isolation, abi, release = host_isolation()
+    landlock = f"Landlock ABI {abi}" if abi > 0 else "no Landlock"
+    return f"isolation {isolation}, {landlock}, kernel {release}"
