@@ -164,7 +164,9 @@ class Cover:
                 "deny a directory that has fewer neighbours",
             )
         raw = os.fsencode(path)
-        self.rules[raw, access] = Rule(raw, access, is_dir, named, entry.st_dev, entry.st_ino)
+        rule = Rule(raw, access, is_dir, named, entry.st_dev, entry.st_ino)
+        if named or (raw, access) not in self.rules:
+            self.rules[raw, access] = rule
 
 
 def _entries(path: str, wanted: Iterable[str]) -> dict[str, os.stat_result]:
