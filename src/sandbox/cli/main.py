@@ -127,7 +127,7 @@ def _usage(error: click.ClickException) -> str:
     """One line: what is wrong, and where the help is."""
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "sandbox"
-    return f"{error.format_message().removesuffix(".")} (see `{name} --help`)"
+    return f"{error.format_message().removesuffix('.')} (see `{name} --help`)"
 
 
 def fill_standard_streams() -> None:

@@ -44,8 +44,10 @@ def command(
     verbose: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Run a command confined: by default it reads all but secrets, writes below the working
-    directory, has no network and a clean environment. What it leaves behind ends with it.
+    """Run a command confined.
+
+    By default it reads all but secrets, writes below the working directory, has no network and a
+    clean environment. What it leaves behind ends with it.
 
     Exits as the command does, with 128+n when signal n ended it, 124 when its time was up, 125 when
     the sandbox could not start, 126 or 127 when the program cannot be executed or found.
@@ -60,9 +62,7 @@ def command(
     return _in_place(policy, timeout, list(words), verbose)
 
 
-def _in_place(
-    policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool
-) -> int:
+def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool) -> int:
     with Waiting() as waiting, Sandbox(policy) as sandbox:
         if verbose:
             _tell(weaker_lines(sandbox.enforcement))
@@ -74,9 +74,7 @@ def _in_place(
     return result.exit_status
 
 
-def _captured(
-    policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool
-) -> int:
+def _captured(policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool) -> int:
     try:
         with Waiting(), Sandbox(policy) as sandbox:
             result = sandbox.run(words, timeout=timeout, stdin=0)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from sandbox import __version__
 
 __all__ = ["version_line"]
 
 
 def version_line() -> str:
     """One line: version, isolation, Landlock ABI, kernel."""
-    try:
-        number = version("sandcore")
-    except PackageNotFoundError:
-        number = "(not installed)"
-    return f"sandbox {number}, {_host()}"
+    return f"sandbox {__version__}, {_host()}"
 
 
 def _host() -> str:

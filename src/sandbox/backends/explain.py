@@ -1,0 +1,253 @@
+"""What a policy becomes, as values that can be read, and commands under one mechanism alone.
+
+For `sandbox debug` and `sandbox --version`. What is explained must be what is enforced: the blob
+that comes of the parts shown here is compared with the one that the backend makes of the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import _sandcore
+from sandbox.backends.linux import check_host, compile_blob
+from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
+from sandbox.diagnose import explain_start
+from sandbox.errors import SandboxBug
+from sandbox.policy import SandboxPolicy
+from sandbox.request import candidates
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Enforcement, Weaker
+
+__all__ = [
+    "Instruction",
+    "LandlockView",
+    "Mechanism",
+    "Process",
+    "RuleView",
+    "SeccompView",
+    "SyscallView",
+    "explain_landlock",
+    "explain_seccomp",
+    "host_isolation",
+    "host_probe",
+    "start_under",
+]
+
+Mechanism = Literal["landlock", "seccomp"]
+Instruction = tuple[int, int, int, int]  # code, jt, jf, k
+
+_ACCESS = {
+    "read": _sandcore.ACCESS_READ,
+    "write": _sandcore.ACCESS_WRITE,
+    "device": _sandcore.ACCESS_DEVICE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleView:
+    """One thing that Landlock allows: a path, its class, and the rights that the class gives."""
+
+    path: str
+    access: str
+    directory: bool
+    rights: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LandlockView:
+    """What Landlock is told: what is handled (restricted unless a rule allows it), and the rules.
+
+    ``weaker`` is what is not enforced of the policy. Without confinement all is empty.
+    """
+
+    abi: int
+    handled: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    rules: tuple[RuleView, ...] = ()
+    weaker: tuple[Weaker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyscallView:
+    """One reviewed system call. ``action`` is "allow", "EPERM", "ENOSYS" or "rule"; of a rule,
+    ``rule`` says which arguments decide. ``number`` is -1 where this architecture has no such call.
+    """
+
+    name: str
+    number: int
+    action: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeccompView:
+    """The filter: what it does with each call, and the program that does it."""
+
+    network: str
+    calls: tuple[SyscallView, ...]
+    program: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a policy comes to, before it is one blob."""
+
+    rules: tuple[tuple[bytes, int, bool], ...]
+    handle: int
+    network: int
+    flags: int
+    blob: _sandcore.Policy
+
+
+def host_probe() -> _sandcore.Probe:
+    """What the kernel offers to this process. Raises ``OSError`` when it cannot be asked."""
+    return _sandcore.probe()
+
+
+def host_isolation() -> tuple[str, int, str]:
+    """The isolation that commands get here, the Landlock ABI, the kernel's release."""
+    probe = _sandcore.probe()
+    confines = probe.landlock_abi >= ABI_LEAST and probe.seccomp_filter
+    return ("landlock" if confines else "none", probe.landlock_abi, probe.release)
+
+
+def explain_landlock(resolved: ResolvedPolicy, enforcement: Enforcement) -> LandlockView:
+    """What Landlock is told for a policy on this host; ``enforcement`` is that of its sandbox.
+
+    Raises ``Unenforceable`` as running does.
+    """
+    probe = _sandcore.probe()
+    check_host(resolved.policy, probe)
+    abi = probe.landlock_abi
+    if resolved.policy.unconfined:
+        return LandlockView(abi)
+    rules = compile_rules(resolved, abi)
+    handle = _parts(resolved.policy, rules, abi).handle
+    handled, network, scopes = _sandcore.landlock_rights(abi, handle)
+    views = []
+    for rule in rules.rules:
+        rights = _sandcore.landlock_grants(abi, _ACCESS[rule.access], rule.is_dir, handle)
+        path = rule.path.decode("utf-8", "backslashreplace")
+        views.append(RuleView(path, rule.access, rule.is_dir, tuple(rights)))
+    views.sort(key=lambda view: (view.path, view.access))
+    return LandlockView(
+        abi, tuple(handled), tuple(network), tuple(scopes), tuple(views), enforcement.weaker
+    )
+
+
+def explain_seccomp(policy: SandboxPolicy) -> SeccompView:
+    """The filter of a policy on this host. Raises ``Unenforceable`` as running does."""
+    probe = _sandcore.probe()
+    check_host(policy, probe)
+    if policy.unconfined:
+        return SeccompView(policy.network, (), ())
+    parts = _parts(policy, _NO_RULES, probe.landlock_abi)
+    rows = _sandcore.syscall_rows(network=parts.network, flags=parts.flags)
+    calls = [SyscallView(*row) for row in rows]
+    calls.sort(key=lambda call: call.name)
+    return SeccompView(policy.network, tuple(calls), tuple(parts.blob.filter))
+
+
+_NO_RULES = Rules(rules=(), handle_read=False, handle_names=False, weaker=())
+
+
+def _parts(policy: SandboxPolicy, rules: Rules, abi: int) -> _Parts:
+    """The parts of a policy, proved to be those of its blob."""
+    triples = tuple([(r.path, _ACCESS[r.access], not r.named) for r in rules.rules])
+    handle, (network, flags) = _handle(policy, rules, abi), _filter_options(policy, abi)
+    program = _sandcore.compile_filter(network=network, flags=flags)
+    made = _sandcore.compile_policy(
+        triples, abi=abi, handle=handle, filter=program, extra_filter=policy.extra_filter or b""
+    )
+    if made != compile_blob(policy, rules, abi):
+        raise SandboxBug("what is explained is not what is enforced")
+    return _Parts(triples, handle, network, flags, made)
+
+
+def _handle(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
+    """What Landlock handles; as ``compile_blob``."""
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
+    handle |= _sandcore.HANDLE_READ if rules.handle_read else 0
+    handle |= _sandcore.HANDLE_NAMES if rules.handle_names else 0
+    handle |= _sandcore.HANDLE_TCP if policy.network == "none" and abi >= 4 else 0
+    handle |= _sandcore.HANDLE_UNIX if abi >= 9 else 0
+    return handle | (_sandcore.HANDLE_UDP if policy.network == "none" and abi >= 10 else 0)
+
+
+def _filter_options(policy: SandboxPolicy, abi: int) -> tuple[int, int]:
+    """The filter's network and flags; as ``compile_blob``."""
+    network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
+    scoped = _sandcore.FILTER_UNIX_SCOPED if abi >= 9 else 0
+    return network, _sandcore.FILTER_ALLOW_PTRACE | scoped
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A command that was started under one mechanism, in this process's session and group."""
+
+    pid: int
+    pidfd: int
+
+    def wait(self) -> int:
+        """Its wait status, once it has ended."""
+        ended = _sandcore.wait(self.pidfd)
+        if ended is None:
+            raise SandboxBug("a wait without a limit came to its end")
+        return ended.status
+
+    def kill(self) -> None:
+        """Ends it; not what it started."""
+        try:
+            _sandcore.kill(self.pid, self.pidfd)
+        except ProcessLookupError:
+            return
+
+
+def start_under(
+    mechanism: Mechanism,
+    resolved: ResolvedPolicy,
+    words: Sequence[bytes],
+    env: Mapping[str, str],
+    cwd: str,
+) -> Process:
+    """Starts a command under Landlock alone or the filter alone, with our standard streams.
+
+    Privileges are dropped as always. Raises ``StartError`` and its kind when it did not start.
+    """
+    policy = _under(mechanism, resolved)
+    programs = candidates(words[0], env)
+    block = [f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()]
+    plan = _sandcore.Plan(
+        words,
+        block,
+        programs=programs,
+        policy=policy,
+        cwd=cwd.encode("utf-8", "surrogateescape"),
+        new_session=False,
+        die_with_thread=True,
+    )
+    try:
+        return Process(*_sandcore.spawn(plan))
+    except _sandcore.StageError as error:
+        name = words[0].decode("utf-8", "backslashreplace")
+        raise explain_start(
+            error.stage, error.errno or 0, error.detail, programs, name, cwd
+        ) from None
+
+
+def _under(mechanism: Mechanism, resolved: ResolvedPolicy) -> _sandcore.Policy:
+    """A blob of which only one mechanism is left."""
+    probe = _sandcore.probe()
+    policy, abi = resolved.policy, probe.landlock_abi
+    check_host(policy, probe)
+    if policy.unconfined:
+        return compile_blob(policy, None, 0)
+    parts = _parts(policy, compile_rules(resolved, abi), abi)
+    if mechanism == "landlock":
+        return _sandcore.compile_policy(parts.rules, abi=abi, handle=parts.handle)
+    program = _sandcore.compile_filter(network=parts.network, flags=parts.flags)
+    return _sandcore.compile_policy(filter=program, extra_filter=policy.extra_filter or b"")
