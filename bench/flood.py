@@ -9,8 +9,9 @@ import statistics
 import subprocess
 import time
 
-import sandbox
 from measure import Figure
+
+import sandbox
 
 GIB = 2**30
 PRODUCER = ["head", "-c", str(GIB), "/dev/zero"]

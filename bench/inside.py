@@ -13,8 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import sandbox
 from measure import Figure, compare, times
+
+import sandbox
 
 FILES = 20_000
 TARGETS = {"all reads": 1.02, "secrets denied": 1.05}

@@ -44,9 +44,7 @@ def compile_floor() -> Path:
 
 def floor_times(floor: Path, count: int, command: Iterable[str]) -> list[float]:
     """Nanoseconds of that many bare runs, in a small process."""
-    done = subprocess.run(
-        [floor, str(count), *command], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([floor, str(count), *command], check=True, capture_output=True, text=True)
     return [float(line) for line in done.stdout.split()]
 
 

@@ -48,7 +48,12 @@ def callers(rounds: int) -> list[Figure]:
 
 PARTS: dict[str, tuple[str, Callable[[int], list[Figure]], int, int]] = {
     # title, what measures, rounds, rounds when in a hurry
-    "spawning": ("One command, over the floor", lambda n: spawning.measure(n, 20, 0, "spawn"), 40, 5),
+    "spawning": (
+        "One command, over the floor",
+        lambda n: spawning.measure(n, 20, 0, "spawn"),
+        40,
+        5,
+    ),
     "callers": ("The same in large callers", callers, 20, 3),
     "inside": ("While a command runs, beside outside", inside.measure, 15, 2),
     "flood": ("Output", flood.measure, 9, 3),

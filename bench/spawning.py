@@ -15,9 +15,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from measure import Case, Figure, compare, compile_floor, floor_times
+
 import _sandcore
 import sandbox
-from measure import Case, Figure, compare, compile_floor, floor_times
 from sandbox.backends.linux import compile_blob
 from sandbox.backends.rules import compile_rules
 
@@ -77,9 +78,7 @@ def measure(rounds: int, count: int, roots: int = 0, progress: str = "") -> list
             os.mkdir(path)
         taken = cases(f"{place}/workspace", more)
         base = _floor(compile_floor())
-        return compare(
-            base, taken, rounds=rounds, count=count, targets=TARGETS, progress=progress
-        )
+        return compare(base, taken, rounds=rounds, count=count, targets=TARGETS, progress=progress)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The same cases for pytest-benchmark, to keep and compare runs over time.
 
-    .venv/bin/python -m pytest bench --benchmark-only --benchmark-autosave
+.venv/bin/python -m pytest bench --benchmark-only --benchmark-autosave
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-import _sandcore as core
 import pytest
+
+import _sandcore as core
 
 TESTS = Path(__file__).resolve().parent
 

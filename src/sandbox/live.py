@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import pwd
-
 import threading
 import warnings
 import weakref
 from collections.abc import Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ POLICY_LIMIT: Final = _PolicyLimit()  # "as the policy's limits say": None means
 _warned = threading.Event()  # a process is told once what is weaker, not at each command
 
 
+@lru_cache(maxsize=64)
 def needs_workspace(policy: SandboxPolicy) -> bool:
     """Whether the policy has a workspace that it does not name itself."""
     return any(
@@ -132,7 +133,7 @@ class Sandbox:
         cwd: Any = None,
         env: Mapping[str, str] | None = None,
         input: bytes | str | None = None,
-        timeout: float | None | _PolicyLimit = POLICY_LIMIT,
+        timeout: float | _PolicyLimit | None = POLICY_LIMIT,
         limits: Limits | None = None,
         check: bool = False,
         stdin: int | None = None,
@@ -142,7 +143,8 @@ class Sandbox:
     ) -> Result:
         """Runs one command, confined, and returns when its whole process tree is gone.
 
-        Parameters:
+        Parameters
+        ----------
             args: words, or text for ``bash -c`` (``sh -c`` where there is no bash).
             cwd: where it runs; default: the workspace, or the caller's directory without one. It
                 grants nothing.
@@ -171,7 +173,8 @@ class Sandbox:
         place = working_directory(cwd if cwd is not None else self._resolved.workspace or None)
         seat = self._seat()
         try:
-            variables = self._variables(seat.tmp, env)
+            marks = markers(seat.enforcement.isolation, self.policy.network, seat.tmp)
+            variables = self._plan.build(os.environ, marks, env)
             request = Request(
                 programs=candidates(words[0], variables),
                 argv=words,
@@ -200,11 +203,6 @@ class Sandbox:
             )
         result = _result(args, outcome, denials, enforcement)
         return result.check() if check else result
-
-    def _variables(self, tmp: str, env: Mapping[str, str] | None) -> dict[str, str]:
-        isolation = self._current().enforcement.isolation
-        marks = markers(isolation, self.policy.network, tmp)
-        return self._plan.build(os.environ, marks, env)
 
     def _current(self) -> Confinement:
         """The confinement, made anew when the host has changed under it."""

@@ -45,7 +45,9 @@ def _encode(index: int, word: Any) -> bytes:
         encoded = os.fsencode(word)
     except TypeError:
         kind = type(word).__name__
-        raise InvalidArgument(f"args[{index}]", word, f"is {kind}, neither text nor a path") from None
+        raise InvalidArgument(
+            f"args[{index}]", word, f"is {kind}, neither text nor a path"
+        ) from None
     except UnicodeEncodeError:
         raise InvalidArgument(f"args[{index}]", word, "contains a surrogate") from None
     if b"\0" in encoded:

@@ -109,7 +109,7 @@ def run(
     cwd: Any = None,
     env: Mapping[str, str] | None = None,
     input: bytes | str | None = None,
-    timeout: float | None | _PolicyLimit = POLICY_LIMIT,
+    timeout: float | _PolicyLimit | None = POLICY_LIMIT,
     limits: Limits | None = None,
     check: bool = False,
     stdin: int | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
@@ -45,41 +45,32 @@ class Request:
     terminal: bool
 
 
-class Outcome(Protocol):
-    """What became of a request; ``_sandcore.Outcome`` documents the fields."""
+class Outcome(NamedTuple):
+    """What became of a request.
 
-    @property
-    def started(self) -> bool: ...
-    @property
-    def status(self) -> int: ...
-    @property
-    def timed_out(self) -> bool: ...
-    @property
-    def stage(self) -> str: ...
-    @property
-    def errno(self) -> int: ...
-    @property
-    def detail(self) -> int: ...
-    @property
-    def stdout(self) -> bytes: ...
-    @property
-    def stdout_head(self) -> int: ...
-    @property
-    def stdout_total(self) -> int: ...
-    @property
-    def stderr(self) -> bytes: ...
-    @property
-    def stderr_head(self) -> int: ...
-    @property
-    def stderr_total(self) -> int: ...
-    @property
-    def swept(self) -> int: ...
-    @property
-    def drained_early(self) -> bool: ...
-    @property
-    def usage(self) -> tuple[float, float, int, int, int, int, int, int, int]: ...
-    @property
-    def duration(self) -> float: ...
+    ``started`` is False when ``stage`` failed with ``errno`` (``detail``: see the core), and then
+    nothing ran. ``status`` is a wait status. ``stdout`` holds all, or the first ``stdout_head``
+    bytes and the last ones where ``stdout_total`` is more than its length. ``swept``: processes
+    that outlived the command and were ended; ``drained_early``: its output was still open then.
+    ``usage``: seconds of user and system time, KiB at the largest, and six counters.
+    """
+
+    started: bool
+    status: int
+    timed_out: bool
+    stage: str
+    errno: int
+    detail: int
+    stdout: bytes
+    stdout_head: int
+    stdout_total: int
+    stderr: bytes
+    stderr_head: int
+    stderr_total: int
+    swept: int
+    drained_early: bool
+    usage: tuple[float, float, int, int, int, int, int, int, int]
+    duration: float
 
 
 class Seat(Protocol):

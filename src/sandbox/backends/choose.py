@@ -18,7 +18,7 @@ def choose() -> Backend:
     if not sys.platform.startswith("linux"):
         raise Unavailable("confinement", f"there is no backend for {sys.platform}", "use Linux")
     try:
-        from sandbox.backends.linux import LinuxBackend  # noqa: PLC0415
+        from sandbox.backends.linux import LinuxBackend
     except ImportError as error:
         raise Unavailable("the compiled core", str(error), "pip install sandcore") from error
     return LinuxBackend()

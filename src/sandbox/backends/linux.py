@@ -20,13 +20,22 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement, Weaker
 
-__all__ = ["LandlockConfinement", "LinuxBackend", "check_host", "compile_blob"]
+__all__ = [
+    "ACCESS",
+    "LandlockConfinement",
+    "LinuxBackend",
+    "check_host",
+    "compile_blob",
+    "filter_options",
+    "handle_of",
+    "rule_parts",
+]
 
 _ABI_TCP = 4
 _ABI_SCOPES = 6
 _ABI_UNIX = 9
 _ABI_UDP = 10
-_ACCESS = {
+ACCESS = {
     "read": _sandcore.ACCESS_READ,
     "write": _sandcore.ACCESS_WRITE,
     "device": _sandcore.ACCESS_DEVICE,
@@ -76,12 +85,9 @@ def check_host(policy: SandboxPolicy, probe: _sandcore.Probe) -> None:
         )
 
 
-def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
-    """The blob of a policy with these rules; without rules one that enforces nothing."""
-    if rules is None:
-        return _sandcore.compile_policy(confined=False)
+def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
+    """What Landlock restricts for this policy: HANDLE_* or'ed."""
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
-    flags = _sandcore.FILTER_ALLOW_PTRACE
     for wanted, one in (
         (rules.handle_read, _sandcore.HANDLE_READ),
         (rules.handle_names, _sandcore.HANDLE_NAMES),
@@ -90,13 +96,32 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
         (abi >= _ABI_UNIX, _sandcore.HANDLE_UNIX),
     ):
         handle |= one if wanted else 0
+    return handle
+
+
+def filter_options(policy: SandboxPolicy, abi: int) -> tuple[int, int]:
+    """The network mode and the flags of this policy's filter."""
+    flags = _sandcore.FILTER_ALLOW_PTRACE  # of its own children: the domain keeps others safe
     if abi >= _ABI_UNIX:
         flags |= _sandcore.FILTER_UNIX_SCOPED
     network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
+    return network, flags
+
+
+def rule_parts(rules: Rules) -> list[tuple[bytes, int, bool]]:
+    """Rules as the core takes them."""
+    return [(rule.path, ACCESS[rule.access], not rule.named) for rule in rules.rules]
+
+
+def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
+    """The blob of a policy with these rules; without rules one that enforces nothing."""
+    if rules is None:
+        return _sandcore.compile_policy(confined=False)
+    network, flags = filter_options(policy, abi)
     return _sandcore.compile_policy(
-        [(rule.path, _ACCESS[rule.access], not rule.named) for rule in rules.rules],
+        rule_parts(rules),
         abi=abi,
-        handle=handle,
+        handle=handle_of(policy, rules, abi),
         filter=_sandcore.compile_filter(network=network, flags=flags),
         extra_filter=policy.extra_filter or b"",
     )
@@ -261,7 +286,7 @@ class LandlockSeat:
         finally:
             if guard is not None:
                 denials = guard.after()
-        return outcome, denials
+        return Outcome(*outcome), denials
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
