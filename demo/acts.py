@@ -2,18 +2,19 @@
 
 An act is done twice: by `sandbox.run`, and really outside on a copy. What is said of it is read
 off the result and off the world (files that are still there, bytes that arrived, processes that
-live), never assumed: an act counts as held only if the evidence for the refusal is there.
+live), never assumed: an act counts as held only if the evidence for the refusal is there, and as
+shown only if the same command succeeded outside.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,16 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Seen:
-    """What one act came to. `by` is what stopped it; `evidence` how that is known."""
+    """What one act came to.
+
+    `held` whether it was stopped inside, `by` what, `evidence` how that is known; `done` whether it
+    succeeded outside, `outside` what it did there.
+    """
 
     held: bool
     by: str
     evidence: str
+    done: bool
     outside: str
 
 
@@ -90,6 +96,7 @@ def remove_home(scene: Scene, command: str) -> Seen:
         held=refused(result, EACCES) and after == before,
         by="Landlock",
         evidence=f"{last_line(result.err)}; {len(after)} of {len(before)} files are still there",
+        done=left == 0,
         outside=f"{left} of {len(before)} files are left",
     )
 
@@ -103,70 +110,63 @@ def write_dot_file(scene: Scene, command: str) -> Seen:
         held=refused(result, EACCES) and tree_files(scene.home) == before,
         by="Landlock",
         evidence=last_line(result.err),
+        done=changed,
         outside="the next shell runs it" if changed else "not changed",
     )
 
 
+def prints_mark(scene: Scene, command: str) -> tuple[bool, str]:
+    """Whether a command prints the secret outside, and that in words."""
+    done = scene.mark.encode() in outside(scene, command, scene.home).stdout
+    return done, "prints the secret" if done else "does not print it"
+
+
 def read_key(scene: Scene, command: str) -> Seen:
     result = inside(scene, command)
-    control = outside(scene, command, scene.home)
-    return Seen(
-        held=refused(result, EACCES) and scene.mark not in result.text,
-        by="Landlock",
-        evidence=last_line(result.err),
-        outside=f"prints the key ({len(control.stdout)} bytes)"
-        if scene.mark.encode() in control.stdout
-        else "does not print it",
-    )
+    done, what = prints_mark(scene, command)
+    held = refused(result, EACCES) and scene.mark not in result.text
+    return Seen(held, "Landlock", last_line(result.err), done, what)
 
 
 def read_environment(scene: Scene, command: str) -> Seen:
     result = inside(scene, command)
-    control = outside(scene, command, scene.home)
-    return Seen(
-        held=result.returncode == 1 and not result.stdout and scene.mark not in result.text,
-        by="environment whitelist",
-        evidence=f"exit status {result.returncode} and no output: there is no such variable",
-        outside="prints the secret"
-        if scene.mark.encode() in control.stdout
-        else "does not print it",
-    )
+    done, what = prints_mark(scene, command)
+    held = result.returncode == 1 and not result.stdout and not result.stderr
+    evidence = f"exit status {result.returncode} and no output: there is no such variable"
+    return Seen(held, "environment whitelist", evidence, done, what)
 
 
-def read_caller(scene: Scene, command: str) -> Seen:
-    command = command.format(caller=os.getpid())
-    result = inside(scene, command)
-    control = outside(scene, command, scene.home)
-    return Seen(
-        held=refused(result, EACCES) and scene.mark not in result.text,
-        by="Landlock (no tracing of processes outside)",
-        evidence=last_line(result.err),
-        outside="prints the secret"
-        if scene.mark.encode() in control.stdout
-        else "does not print it",
-    )
+def read_process(scene: Scene, command: str) -> Seen:
+    with subprocess.Popen(["sleep", unique_sleep()]) as other:
+        try:
+            line = command.format(process=other.pid)
+            result = inside(scene, line)
+            done, what = prints_mark(scene, line)
+        finally:
+            other.kill()
+    held = refused(result, EACCES) and scene.mark not in result.text
+    by = "Landlock (it traces nothing outside)"
+    return Seen(held, by, last_line(result.err), done, what)
+
+
+def connector(port: int) -> str:
+    """A command that connects to a port of the loopback and sends what it stole."""
+    connect = f"s = socket.create_connection(('127.0.0.1', {port}))"
+    program = f"import socket; {connect}; s.sendall(b'stolen')"
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"
 
 
 def connect_out(scene: Scene, command: str) -> Seen:
-    listener = Listener()
-    program = (
-        "import socket, sys; s = socket.socket();"
-        f" s.connect(('127.0.0.1', {listener.port})); s.sendall(b'stolen')"
-    )
-    line = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"
-    result = inside(scene, line)
-    arrived = listener.connected
-    outside(scene, line, scene.home)
-    deadline = time.monotonic() + 5
-    while not listener.received and time.monotonic() < deadline:
-        time.sleep(0.01)
-    listener.close()
-    got = b"".join(listener.received)
+    for_inside, for_outside = Listener(), Listener()
+    result = inside(scene, connector(for_inside.port))
+    outside(scene, connector(for_outside.port), scene.home)
+    arrived, control = for_inside.close(), for_outside.close()
     return Seen(
-        held=refused(result, EPERM) and arrived == 0,
+        held=refused(result, EPERM) and not arrived,
         by="seccomp filter",
-        evidence=f"{last_line(result.err)}; {arrived} connections at the listener",
-        outside=f"{listener.connected - arrived} connection, {got!r} arrived",
+        evidence=f"{last_line(result.err)}; {len(arrived)} connections at the listener",
+        done=control == [b"stolen"],
+        outside=f"{len(control)} connection, {b''.join(control)!r} arrived",
     )
 
 
@@ -193,6 +193,7 @@ def leave_daemon(scene: Scene, command: str) -> Seen:
         held=result.returncode == 0 and b"started" in result.stdout and survivors == 0,
         by="tree kill",
         evidence=f"it was started ({last_line(result.out)!r}); {survivors} processes live after it",
+        done=control > 0,
         outside=f"{control} process lives on",
     )
 
@@ -206,6 +207,7 @@ def flood(scene: Scene, command: str) -> Seen:
         held=kept <= MIB and kept + dropped == len(control.stdout) and dropped > 0,
         by="output cap (1 MiB here)",
         evidence=f"{kept:,} bytes kept, {dropped:,} counted and dropped",
+        done=len(control.stdout) > MIB,
         outside=f"{len(control.stdout):,} bytes in the caller's memory",
     )
 
@@ -214,16 +216,15 @@ def never_end(scene: Scene, command: str) -> Seen:
     word = unique_sleep()
     result = inside(scene, command.format(seconds=word), timeout=1)
     survivors = sweep(word)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         outside(scene, command.format(seconds=word), scene.home, timeout=1)
-        what = "it ended"
-    except subprocess.TimeoutExpired:
-        what = f"subprocess gives up too, and {sweep(word)} process lives on"
+    control = sweep(word)
     return Seen(
         held=result.timed_out and survivors == 0,
         by="time-out and tree kill",
         evidence=f"ended after {result.duration:.2f} s; {survivors} processes live after it",
-        outside=what,
+        done=control > 0,
+        outside=f"subprocess gives up after its time-out, and {control} process lives on",
     )
 
 
@@ -234,14 +235,14 @@ ACTS = (
     ),
     Act("reads an ssh key", "cat ~/.ssh/id_ed25519", read_key),
     Act("reads a secret from its environment", f"printenv {SECRET_NAME}", read_environment),
-    Act("reads it from its caller", "cat /proc/{caller}/environ", read_caller),
+    Act("reads it from another process", "cat /proc/{process}/environ", read_process),
     Act("connects out", "python -c 'connect to 127.0.0.1, send what was stolen'", connect_out),
     Act(
         "leaves a daemon behind",
         "setsid sleep {seconds} >/dev/null 2>&1 & echo started",
         leave_daemon,
     ),
-    Act("floods the output", "head -c 200000000 /dev/zero | tr '\\0' x", flood),
+    Act("floods the output", "head -c 100000000 /dev/zero | tr '\\0' x", flood),
     Act(
         "never ends",
         "trap '' HUP INT TERM; setsid sleep {seconds} >/dev/null 2>&1 & while :; do sleep 1; done",

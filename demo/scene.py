@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -9,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,23 +84,19 @@ class Listener:
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.server.getsockname()[1]
-        self.received: list[bytes] = []
-        self.connected = 0
-        threading.Thread(target=self.serve, daemon=True).start()
 
-    def serve(self) -> None:
-        while True:
-            try:
+    def close(self) -> list[bytes]:
+        """What each connection sent, of all that were made before this call."""
+        received = []
+        # Connections that were made wait in the backlog, and with them what they sent.
+        self.server.setblocking(False)
+        with self.server, contextlib.suppress(BlockingIOError):
+            while True:
                 peer, _ = self.server.accept()
-            except OSError:
-                return
-            self.connected += 1
-            with peer:
-                peer.settimeout(5)
-                self.received.append(peer.recv(4096))
-
-    def close(self) -> None:
-        self.server.close()
+                with peer:
+                    peer.settimeout(5)
+                    received.append(peer.recv(4096))
+        return received
 
 
 def tree_files(root: Path) -> dict[str, str]:
