@@ -97,11 +97,12 @@ def play(base: Path, rounds: int) -> int:
     check_home(scene)
     passed = show_tests(console, scene)
     loose = show_acts(console, scene)
-    show_costs(console, scene, rounds)
-    if not passed:
+    if passed:
+        show_costs(console, scene, rounds)
+    else:
         console.print(Text("\nThe project's tests failed inside.", style="bold red"))
     if loose:
-        console.print(Text(f"\nNot stopped: {', '.join(loose)}.", style="bold red"))
+        console.print(Text(f"\nNot shown to be stopped: {', '.join(loose)}.", style="bold red"))
     return 0 if passed and not loose else 1
 
 
