@@ -1,0 +1,146 @@
+"""Protected names where the kernel cannot protect them.
+
+Landlock only grants: inside a writable directory ``.git``, ``.envrc`` or ``.vscode`` can be written
+by the command, and programs of the host run what stands there. So the guard looks before a command
+and, when its tree is dead, after it; what was planted is moved aside and what was changed is put
+back (``restore``). While the command runs, the host can see what it planted.
+
+The usual answer is that nothing happened, and costs two looks at the kernel's change times. They
+stand for the *state* that the snapshot was taken in. A host may change these names between
+commands: then the snapshot is taken anew, but only while no command is in flight, or what one of
+them is just doing would become the state to return to. For the same reason a workspace has one
+guard: a second one could not know what the first one's commands are doing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sandbox.backends.restore import restore
+from sandbox.backends.snapshot import PART, Plan, Snapshot, take_snapshot
+from sandbox.backends.watched import Wanted, on_the_way
+from sandbox.paths import below, depth
+from sandbox.result import Denial, Weaker
+
+__all__ = ["Guard", "StampTaker"]
+
+_ROOTS_MAX = 16
+_TRIES = 3  # the first finds the paths, the second their state; the host may be changing them
+_UNKNOWN = b""  # equal to the state of no path list: look closer
+
+
+class StampTaker(Protocol):
+    """The state of a fixed list of paths; ``_sandcore.Stamps`` is one."""
+
+    def take(self) -> bytes:
+        """The state now; equal bytes: none of the paths was made, removed, written or replaced."""
+
+
+class Guard:
+    """Looks after protected names in writable directories around each command.
+
+    ``roots`` are the writable directories, ``protected`` the real paths that must stay as they
+    are, existing or not (``ResolvedPolicy`` has both); ``stamps`` makes a ``StampTaker`` of paths.
+    ``weaker`` is what is not watched. Threads may share a guard; none of its calls raises because
+    of what is on the disk.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        protected: Sequence[str],
+        stamps: Callable[[Sequence[bytes]], StampTaker],
+    ) -> None:
+        self._roots, beyond = _wanted_roots(roots, protected)
+        self._beyond = tuple(
+            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}")
+            for path in beyond
+        )
+        self._stamps = stamps
+        self._lock = threading.Lock()
+        self._running = 0
+        self._moved: set[bytes] = set()
+        self._snapshot = Snapshot()
+        self._taker = stamps(())
+        self._state = _UNKNOWN
+        if self._roots:
+            self._learn()
+
+    @property
+    def weaker(self) -> tuple[Weaker, ...]:
+        """What is not watched, as of the last snapshot."""
+        return (*self._beyond, *self._snapshot.weaker)
+
+    def before(self) -> None:
+        """To be called right before each command."""
+        with self._lock:
+            if not self._running and self._roots and self._taker.take() != self._state:
+                self._learn()
+            self._running += 1
+
+    def after(self) -> tuple[Denial, ...]:
+        """To be called right after each command, when its tree is dead; what was put back."""
+        with self._lock:
+            self._running -= 1
+            if not self._roots or self._taker.take() == self._state:
+                return ()
+            denials = restore(self._snapshot.roots, self._moved)
+            # Under other commands the old snapshot stays, so that what they do is seen after them.
+            if not self._running:
+                self._learn()
+            return denials
+
+    def _learn(self) -> None:
+        """Take what is there now as the state to return to."""
+        self._moved.clear()
+        self._state = _UNKNOWN
+        for _ in range(_TRIES):
+            # The state is taken first: whatever happens meanwhile then differs from it.
+            state = self._taker.take()
+            snapshot = take_snapshot(self._roots, self._snapshot)
+            is_settled = snapshot.paths == self._snapshot.paths
+            if not is_settled:
+                self._taker = self._stamps(snapshot.paths)
+            self._snapshot = snapshot
+            if snapshot.young:
+                break
+            if is_settled:
+                self._state = state
+                break
+
+
+def _wanted_roots(
+    roots: Sequence[str], protected: Sequence[str]
+) -> tuple[list[tuple[bytes, Plan]], list[str]]:
+    """The roots that have something to protect, with the ways to it; and those beyond the limit.
+
+    Of nested roots the outermost is where walking starts: only its own directory cannot be
+    renamed by a command. What lies in another protected path is watched with that.
+    """
+    outermost: list[str] = []
+    for root in sorted(roots, key=depth):
+        if not any(below(root, other) for other in outermost):
+            outermost.append(root)
+    tops: list[str] = []
+    for path in sorted(dict.fromkeys(protected), key=depth):
+        if not any(below(path, other) for other in tops):
+            tops.append(path)
+    tops.sort(key=list(protected).index)
+    found: list[tuple[str, Wanted]] = []
+    for root in outermost:
+        wanted: Wanted = {}
+        for path in tops:
+            if path != root and below(path, root):
+                _add(wanted, os.fsencode(path[len(root.rstrip("/")) + 1 :]).split(b"/"))
+        if wanted:
+            found.append((root, wanted))
+    watched = [(os.fsencode(root), on_the_way(wanted)) for root, wanted in found[:_ROOTS_MAX]]
+    return watched, [root for root, _ in found[_ROOTS_MAX:]]
+
+
+def _add(wanted: Wanted, parts: Sequence[bytes]) -> None:
+    for part in parts:
+        wanted = wanted.setdefault(part, {})
