@@ -297,6 +297,28 @@ def test_a_tree_finds_the_range_of_every_number(
             assert program.run(number) == refuse(to)
 
 
+@pytest.mark.parametrize("to_return", [True, False], ids=["return", "check"])
+@pytest.mark.parametrize("distance", range(252, 260))
+def test_a_branch_reaches_targets_on_both_sides_of_its_limit(
+    to_return: bool, distance: int
+) -> None:
+    out = ffi.new("struct sock_filter[]", 600)
+    w = ffi.new("struct bpf_writer *", {"out": out, "cap": 600})
+    yes = no = lib.bpf_return(w, refuse(2))
+    if to_return:
+        yes = lib.bpf_return(w, refuse(1))
+    else:
+        lib.bpf_branch(w, 0x10, 7, lib.bpf_return(w, refuse(1)), no)
+        yes = lib.bpf_load(w, 0)
+    for _ in range(distance):
+        lib.bpf_return(w, refuse(99))
+    lib.bpf_branch(w, 0x10, 7, yes, no)
+    lib.bpf_load(w, 0)
+    program = Program.of(out[0 : lib.bpf_finish(w)])
+    program.check()
+    assert (program.run(7), program.run(8)) == (refuse(1), refuse(2))
+
+
 def test_the_facts_name_only_calls_that_the_table_has() -> None:
     known = {ffi.string(row.name).decode() for row in rows()}
     assert known >= {*DENIED, *MISSING, *IPC_CALLS, *RULED}
