@@ -323,6 +323,13 @@ def test_settings_that_leave_one_layer_alone_are_told() -> None:
     assert "kernel.yama.ptrace_scope = 1" in found["yama"].mend
 
 
+def test_inside_a_sandbox_no_container_is_blamed() -> None:
+    facts = dataclasses.replace(DOCKER_DEFAULT, inside="landlock")
+    assert by_id(facts)["userns"].what == "the filter of this sandbox (landlock) refuses namespaces"
+    assert "docker" not in by_id(facts)["userns"].mend
+    assert "docker" in by_id(DOCKER_DEFAULT)["userns"].mend
+
+
 def test_inside_a_sandbox_it_says_so() -> None:
     found = by_id(dataclasses.replace(GOOD, inside="landlock", filtered=True))
     assert found["nested"].what == "already inside a sandbox (landlock)"

@@ -165,7 +165,8 @@ def user_namespaces(facts: HostFacts) -> list[Finding]:
     elif stripped:
         what, mend = "AppArmor restricts unprivileged user namespaces", apparmor_line(facts)
     elif facts.filtered or facts.container:
-        what, mend = "this container's filter refuses namespaces", container_flag(facts)
+        whose = f"sandbox ({facts.inside})" if facts.inside else facts.container or "process"
+        what, mend = f"the filter of this {whose} refuses namespaces", container_flag(facts)
     else:
         name = errno.errorcode.get(probe.userns_errno, "unknown")
         what, mend = f"no user namespaces ({name})", "boot a kernel that has CONFIG_USER_NS=y"
@@ -218,7 +219,7 @@ def surroundings(facts: HostFacts) -> list[Finding]:
     found = []
     if facts.inside:
         what = f"already inside a sandbox ({facts.inside})"
-        why = "what it confines cannot be widened from here; `landlock` isolation nests, 16 deep"
+        why = "what it confines cannot be widened from here; Landlock takes 16 layers in all"
         found.append(Finding("nested", "info", what, why))
     if facts.container:
         what = f"inside a container ({facts.container})"

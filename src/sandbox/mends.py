@@ -24,6 +24,8 @@ def kernel_version(release: str) -> tuple[int, int]:
 
 def container_flag(facts: HostFacts) -> str:
     """How to start this container so that it may use what its filter hides."""
+    if facts.container is None or facts.inside:
+        return "start this outside of what confines it already"
     if facts.container == "kubernetes":
         return (
             "securityContext.seccompProfile: {type: Localhost, localhostProfile: "
