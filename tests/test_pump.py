@@ -367,6 +367,30 @@ def test_the_deadline_and_the_watched_fd_are_seen_under_a_flood_of_both_streams(
     command.pump.until(WATCH, within=2000 * MS)
 
 
+def test_streams_that_are_never_empty_hide_neither_each_other_nor_the_events() -> None:
+    """/dev/zero answers every read in full: only the bound on a turn ends it."""
+    watched = pipe()
+    zeros = [os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2)]
+    pump = Pump(*zeros, watch=watched[0])
+    events: list[int] = []
+
+    def work() -> None:
+        events.append(pump.wait(10 * MS))
+        events.append(pump.wait(10_000 * MS))
+        os.write(watched[1], b"x")
+        events.append(pump.wait(10_000 * MS))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert events == [DEADLINE, SIGNAL, WATCH]
+    totals = [pump.output(which).total for which in (1, 2)]
+    assert totals[0] == totals[1] > 0
+    pump.free()
+    for fd in watched:
+        os.close(fd)
+
+
 def resident() -> int:
     """Bytes of memory of this process that are in RAM."""
     with open("/proc/self/statm") as file:
