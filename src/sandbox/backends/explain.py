@@ -72,8 +72,10 @@ class LandlockView:
 
 @dataclass(frozen=True, slots=True)
 class SyscallView:
-    """One reviewed system call. ``action`` is "allow", "EPERM", "ENOSYS" or "rule"; of a rule,
-    ``rule`` says which arguments decide. ``number`` is -1 where this architecture has no such call.
+    """One reviewed system call.
+
+    ``action`` is "allow", "EPERM", "ENOSYS" or "rule"; of a rule, ``rule`` says which arguments
+    pass. ``number`` is -1 where this architecture has no such call.
     """
 
     name: str

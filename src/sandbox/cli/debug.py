@@ -23,6 +23,7 @@ from sandbox.backends.explain import (
 )
 from sandbox.cli.bpf import disassemble
 from sandbox.cli.options import command_argument, network_option, policy_of, policy_options
+from sandbox.cli.stops import FollowStops
 from sandbox.cli.tables import Section, as_text, landlock_sections, seccomp_sections, show
 from sandbox.cli.waiting import Ended, Waiting, die_of
 from sandbox.environ import Plan, markers
@@ -121,7 +122,8 @@ def _run_under(mechanism: Mechanism, policy: SandboxPolicy, words: list[str]) ->
         waiting.leave_to_command()
         process = start_under(mechanism, resolved, encode_words(words), env, cwd)
         try:
-            code = os.waitstatus_to_exitcode(process.wait())
+            with FollowStops(lambda: process.pid):
+                code = os.waitstatus_to_exitcode(process.wait())
         except Ended:
             process.kill()
             raise

@@ -18,7 +18,7 @@ import click
 
 from sandbox.cli.text import complain
 from sandbox.cli.waiting import Ended, die_of
-from sandbox.errors import SandboxException
+from sandbox.errors import SandboxException, WorkspaceRefused
 
 __all__ = ["main"]
 
@@ -103,7 +103,8 @@ def guarded(call: Callable[[], int]) -> int:
     except Ended as ended:
         die_of(ended.number)
     except SandboxException as error:
-        complain(str(error))
+        hint = " (here: cd into it, or --read-only)" if isinstance(error, WorkspaceRefused) else ""
+        complain(f"{error}{hint}")
         return error.exit_status
     except click.ClickException as error:
         complain(_usage(error))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sandbox.environ import Environment
+from sandbox.errors import InvalidArgument
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
@@ -146,4 +147,8 @@ def _environment(base: Environment, given: Sequence[str]) -> Environment:
             own[name] = value
         else:
             names.append(name)
-    return replace(base, set=tuple(own.items()), allow=tuple(names))
+    try:
+        return replace(base, set=tuple(own.items()), allow=tuple(names))
+    except InvalidArgument as error:
+        mend = f"--env {error.value}=VALUE" if error.mend else ""
+        raise InvalidArgument("--env", error.value, error.cause, mend) from None

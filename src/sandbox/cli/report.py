@@ -1,4 +1,4 @@
-"""A result, or why there is none, as one JSON object; and what a person is told beside it."""
+"""A result, or why there is none, as one JSON object."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from sandbox.errors import SandboxException
-from sandbox.result import Denial, Enforcement, Result
+from sandbox.result import Result
 
-__all__ = ["denial_line", "failure_document", "result_document", "to_json", "weaker_lines"]
+__all__ = ["failure_document", "result_document", "to_json"]
 
 SCHEMA = "sandbox-run/1"
 
@@ -71,22 +71,3 @@ def failure_document(words: list[str], error: SandboxException) -> dict[str, Any
 def to_json(document: dict[str, Any]) -> str:
     """One line, ASCII only: any reader can read it, whatever its locale."""
     return json.dumps(document)
-
-
-def denial_line(denial: Denial) -> str:
-    """One line for a person."""
-    parts = [f"{denial.kind}: {denial.path}"]
-    if denial.evidence:
-        parts.append(denial.evidence)
-    if denial.undo:
-        parts.append(f"to undo: {denial.undo}")
-    return "; ".join(parts)
-
-
-def weaker_lines(enforcement: Enforcement) -> list[str]:
-    """A line for the isolation, and one for each part that is weaker than the policy."""
-    lines = [f"isolation {enforcement.isolation}"]
-    for part in enforcement.weaker:
-        mend = f"; to mend it: {part.mend}" if part.mend else ""
-        lines.append(f"not enforced: {part.part}: {part.cause}{mend}")
-    return lines

@@ -13,14 +13,8 @@ import warnings
 import click
 
 from sandbox.cli.options import command_argument, policy_options
-from sandbox.cli.report import (
-    denial_line,
-    failure_document,
-    result_document,
-    to_json,
-    weaker_lines,
-)
-from sandbox.cli.text import complain
+from sandbox.cli.stops import FollowStops, leader_in_lane
+from sandbox.cli.text import complain, denial_line, weaker_lines
 from sandbox.cli.waiting import Waiting, die_of
 from sandbox.errors import SandboxException, SandboxWeakened
 from sandbox.limits import check_seconds
@@ -67,7 +61,8 @@ def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
         if verbose:
             _tell(weaker_lines(sandbox.enforcement))
         waiting.leave_to_command()
-        result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
+        with FollowStops(leader_in_lane):
+            result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
     _tell([denial_line(denial) for denial in result.denials])
     if _was_interrupted(result, waiting):
         die_of(signal.SIGINT)
@@ -75,6 +70,8 @@ def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
 
 
 def _captured(policy: SandboxPolicy, timeout: float | None, words: list[str], verbose: bool) -> int:
+    from sandbox.cli.report import failure_document, result_document, to_json
+
     try:
         with Waiting(), Sandbox(policy) as sandbox:
             result = sandbox.run(words, timeout=timeout, stdin=0)

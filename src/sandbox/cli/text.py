@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["complain", "printable"]
+from sandbox.result import Denial, Enforcement
+
+__all__ = ["complain", "denial_line", "printable", "weaker_lines"]
 
 
 def printable(text: str) -> str:
@@ -26,3 +28,22 @@ def complain(text: str) -> None:
         os.write(2, line.encode("utf-8", "backslashreplace"))
     except OSError:
         return
+
+
+def denial_line(denial: Denial) -> str:
+    """One line for a person."""
+    parts = [f"{denial.kind}: {denial.path}"]
+    if denial.evidence:
+        parts.append(denial.evidence)
+    if denial.undo:
+        parts.append(f"to undo: {denial.undo}")
+    return "; ".join(parts)
+
+
+def weaker_lines(enforcement: Enforcement) -> list[str]:
+    """A line for the isolation, and one for each part that is weaker than the policy."""
+    lines = [f"isolation {enforcement.isolation}"]
+    for part in enforcement.weaker:
+        mend = f"; to mend it: {part.mend}" if part.mend else ""
+        lines.append(f"not enforced: {part.part}: {part.cause}{mend}")
+    return lines

@@ -5,7 +5,7 @@ the command. Whether an interrupt ends the command is the command's decision (an
 we only take note and wait on, as shells do. If the command did die of it, we die of it too: only
 then does a shell know that its loop was interrupted. SIGTERM and SIGHUP come to us alone as a rule:
 they end the tree, then us. What was ignored when we came (`nohup`, background jobs) stays ignored.
-Ctrl-Z, `fg` and window changes need nothing: the kernel stops, continues and tells both.
+Window changes need nothing, the kernel tells both; for Ctrl-Z see `stops`.
 """
 
 from __future__ import annotations
