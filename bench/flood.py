@@ -1,4 +1,4 @@
-"""How fast a flood of output is taken: a producer that writes 1 GiB, drained by the pump and by cat.
+"""How fast a flood of output is taken: a producer of 1 GiB, drained by the pump and by cat.
 
 The ratio is speed to speed: 1.0 is as fast as `cat > /dev/null` drains the same producer.
 """

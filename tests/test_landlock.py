@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 from ccore import ffi, lib
 
-READ, WRITE, DEVICE = lib.LANDLOCK_CLASS_READ, lib.LANDLOCK_CLASS_WRITE, lib.LANDLOCK_CLASS_DEVICE
+READ, WRITE = lib.LANDLOCK_CLASS_READ, lib.LANDLOCK_CLASS_WRITE
+DEVICE, NAMES = lib.LANDLOCK_CLASS_DEVICE, lib.LANDLOCK_CLASS_NAMES
 H_READ, H_NAMES, H_WRITE = (
     lib.LANDLOCK_HANDLE_READ,
     lib.LANDLOCK_HANDLE_NAMES,
@@ -106,6 +107,8 @@ GRANTS = {
     (WRITE, 0): [(2, 0x0007), (10, 0x4007)],
     (DEVICE, 1): [(2, 0x000E), (4, 0x400E), (10, 0xC00E)],
     (DEVICE, 0): [(2, 0x0006), (4, 0x4006), (10, 0xC006)],
+    (NAMES, 1): [(10, 0x0008)],
+    (NAMES, 0): [(10, 0)],
 }
 
 
@@ -130,7 +133,7 @@ def test_a_layer_that_leaves_writes_alone_grants_renames() -> None:
 
 
 def test_an_unknown_class_grants_nothing() -> None:
-    for cls in (0, 4, 99):
+    for cls in (0, 5, 99):
         assert lib.landlock_granted(7, ffi.cast("enum landlock_class", cls), 1, H_ALL) == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path as _Path
 try:
     from _sandcore._core import (
         ACCESS_DEVICE,
+        ACCESS_NAMES,
         ACCESS_READ,
         ACCESS_WRITE,
         FILTER_ALLOW_PTRACE,
@@ -58,6 +59,7 @@ HELPER = bytes(_Path(__file__).resolve().parent / "sandcore-helper")
 
 __all__ = [
     "ACCESS_DEVICE",
+    "ACCESS_NAMES",
     "ACCESS_READ",
     "ACCESS_WRITE",
     "FILTER_ALLOW_PTRACE",

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, final
 
 __all__ = [
     "ACCESS_DEVICE",
+    "ACCESS_NAMES",
     "ACCESS_READ",
     "ACCESS_WRITE",
     "FILTER_ALLOW_PTRACE",
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 ACCESS_DEVICE: Final[int]
+ACCESS_NAMES: Final[int]
 ACCESS_READ: Final[int]
 ACCESS_WRITE: Final[int]
 FILTER_ALLOW_PTRACE: Final[int]

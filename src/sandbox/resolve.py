@@ -21,9 +21,9 @@ from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, Workspac
 from sandbox.paths import ancestors, below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
-from sandbox.secrets import Secret, is_allowed, secrets_of
+from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
-__all__ = ["Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
+__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
 
 # What programs need to start; those that a machine has.
 _RUNTIME = (
@@ -43,6 +43,8 @@ _RUNTIME = (
 )
 
 Table = dict[str, Access]
+
+BY_POLICY = "denied by the policy"  # the reason of a place that an entry denies
 
 
 class Place(NamedTuple):
@@ -168,7 +170,7 @@ def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[P
         if entry.access is Access.DENY:
             paths, passed = _denied_paths(entry, places)
             links.extend(passed)
-            denied.extend(Place(path, Access.DENY, "denied by the policy") for path in paths)
+            denied.extend(Place(path, Access.DENY, BY_POLICY) for path in paths)
         else:
             paths = _granted_paths(entry, places)
         for path in paths:
@@ -246,10 +248,10 @@ def _secrets(
     granted = [path for path, access in table.items() if access is not Access.DENY]
     writable = work if table.get(work) is Access.WRITE else ""
     found: list[tuple[Place, list[str]]] = []
-    for home in homes:
+    for home, rows in (*((home, secrets_of()) for home in homes), ("/", machine_secrets())):
         there = _names(home)
         near = any(below(path, home) for path in granted)
-        for row in secrets_of():
+        for row in rows:
             place = written = row.at(home)
             passed: tuple[str, ...] = ()
             if row.path.partition("/")[0] in there:  # most are not: nothing to follow
@@ -286,6 +288,8 @@ def _check_grants(
     ``work`` is the workspace if it is writable, else empty.
     """
     mend = f"allow_secret({row.name!r}), if a model may see it"
+    if row.grantable:
+        return
     if work and below(place, work):
         raise WorkspaceRefused(work, f"it contains {place} ({row.reason})", mend)
     for path in granted:

@@ -1,4 +1,4 @@
-"""The places in HOME that hold secrets, each with its reason.
+"""The places that hold secrets, in HOME and on the machine, each with its reason.
 
 What a command prints goes to a model and to its provider, so a secret that is read is lost. These
 places are denied for reading unless a policy allows them by name. The table is the truth:
@@ -15,7 +15,16 @@ from typing import Literal
 
 from sandbox.errors import InvalidArgument
 
-__all__ = ["ALL", "SECRETS", "Secret", "check_allowed", "is_allowed", "secrets_of"]
+__all__ = [
+    "ALL",
+    "MACHINE",
+    "SECRETS",
+    "Secret",
+    "check_allowed",
+    "is_allowed",
+    "machine_secrets",
+    "secrets_of",
+]
 
 ALL = "*"  # as a name: every place of the table
 
@@ -25,13 +34,17 @@ System = Literal["any", "linux", "darwin"]
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One place: ``name`` (what a person allows), ``path`` below HOME, why, what, and where."""
+    """One place: ``name`` (what a person allows), ``path`` below HOME, why, what, and where.
+
+    ``grantable``: naming a path in it in an entry of the policy is enough to have that path.
+    """
 
     name: str
     path: str
     reason: str
     kind: Kind
     system: System = "any"
+    grantable: bool = False
 
     def at(self, home: str) -> str:
         """The absolute path for a home directory."""
@@ -245,6 +258,52 @@ SECRETS: tuple[Secret, ...] = (
     *_DISPLAY,
 )
 
+_HOST_KEYS = "ssh_host_rsa_key ssh_host_ecdsa_key ssh_host_ed25519_key ssh_host_dsa_key"
+
+# Not in HOME: below the root of the file system. Root owns these, and owning is enough to read.
+MACHINE: tuple[Secret, ...] = (
+    Secret(
+        "devices",
+        "dev",
+        "raw disks, other sessions' terminals and keystrokes, shared memory of other programs",
+        "dir",
+        "linux",
+        grantable=True,
+    ),
+    *_rows(
+        "file",
+        "password hashes of this machine's users",
+        "shadow:etc/shadow; shadow:etc/gshadow; shadow:etc/shadow-; shadow:etc/gshadow-",
+        "linux",
+    ),
+    *_rows(
+        "file",
+        "the key by which this machine is known to others",
+        "; ".join(f"host-keys:etc/ssh/{name}" for name in _HOST_KEYS.split()),
+        "linux",
+    ),
+    *_rows(
+        "dir",
+        "private keys of this machine's services",
+        "tls:etc/ssl/private; tls:etc/pki/tls/private; tls:etc/letsencrypt; wireguard:etc/wireguard",
+        "linux",
+    ),
+    *_rows(
+        "dir",
+        "secrets that a container is given, tokens of its service account",
+        """
+        container:run/secrets; container:var/run/secrets; kubernetes:etc/kubernetes;
+        kubernetes:var/lib/kubelet
+        """,
+        "linux",
+    ),
+)
+
+
+def machine_secrets(system: str = sys.platform) -> tuple[Secret, ...]:
+    """The places outside HOME that apply to a platform; their paths are below ``/``."""
+    return tuple(row for row in MACHINE if row.system in ("any", system))
+
 
 def secrets_of(system: str = sys.platform) -> tuple[Secret, ...]:
     """The places that apply to a platform (``linux`` or ``darwin``)."""
@@ -260,7 +319,7 @@ def check_allowed(allowed: Iterable[str]) -> None:
     named = [item for item in allowed if item != ALL and not item.startswith("/")]
     if not named:
         return
-    names = {row.name for row in SECRETS}
+    names = {row.name for row in (*SECRETS, *MACHINE)}
     for item in named:
         if item not in names:
             known = ", ".join(sorted(names))

@@ -219,6 +219,7 @@ cdef extern from "landlock.h" nogil:
     enum: LANDLOCK_CLASS_READ
     enum: LANDLOCK_CLASS_WRITE
     enum: LANDLOCK_CLASS_DEVICE
+    enum: LANDLOCK_CLASS_NAMES
     enum: LANDLOCK_HANDLE_READ
     enum: LANDLOCK_HANDLE_NAMES
     enum: LANDLOCK_HANDLE_WRITE

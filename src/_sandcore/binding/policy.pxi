@@ -128,7 +128,7 @@ def compile_policy(rules=(), *, abi=0, handle=0, filter=b"", extra_filter=b"", c
 
     Parameters:
         rules: (path, access, optional) each: an absolute canonical path as bytes, ACCESS_READ,
-            ACCESS_WRITE or ACCESS_DEVICE, and whether the path may have vanished by the time the
+            ACCESS_WRITE, ACCESS_DEVICE or ACCESS_NAMES (list only), and whether the path may have vanished by the time the
             policy is used (then it grants nothing; otherwise its absence is an error).
         abi: the Landlock ABI to compile for, 0 for no Landlock.
         handle: what Landlock restricts, HANDLE_* or'ed.

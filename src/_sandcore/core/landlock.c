@@ -18,7 +18,8 @@ enum {
     BY_READ = 1u << LANDLOCK_CLASS_READ,
     BY_WRITE = 1u << LANDLOCK_CLASS_WRITE,
     BY_DEVICE = 1u << LANDLOCK_CLASS_DEVICE,
-    ON_FILES = 1u << 4 /* means something on a file; all others only on directories */
+    BY_NAMES = 1u << LANDLOCK_CLASS_NAMES,
+    ON_FILES = 1u << 7 /* means something on a file; all others only on directories */
 };
 
 struct right {
@@ -33,7 +34,7 @@ static const struct right RIGHTS[] = {
     {"execute", FS, 0, 1, LANDLOCK_HANDLE_READ, BY_READ | BY_WRITE | ON_FILES},
     {"write_file", FS, 1, 1, LANDLOCK_HANDLE_WRITE, BY_WRITE | BY_DEVICE | ON_FILES},
     {"read_file", FS, 2, 1, LANDLOCK_HANDLE_READ, BY_READ | BY_WRITE | BY_DEVICE | ON_FILES},
-    {"read_dir", FS, 3, 1, LANDLOCK_HANDLE_NAMES, BY_READ | BY_WRITE | BY_DEVICE},
+    {"read_dir", FS, 3, 1, LANDLOCK_HANDLE_NAMES, BY_READ | BY_WRITE | BY_DEVICE | BY_NAMES},
     {"remove_dir", FS, 4, 1, LANDLOCK_HANDLE_WRITE, BY_WRITE},
     {"remove_file", FS, 5, 1, LANDLOCK_HANDLE_WRITE, BY_WRITE},
     {"make_char", FS, 6, 1, LANDLOCK_HANDLE_WRITE, 0},
@@ -98,7 +99,7 @@ uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t
     struct landlock_rights handled;
     uint64_t granted = 0;
 
-    if (cls < LANDLOCK_CLASS_READ || cls > LANDLOCK_CLASS_DEVICE) {
+    if (cls < LANDLOCK_CLASS_READ || cls > LANDLOCK_CLASS_NAMES) {
         return 0;
     }
     if (landlock_handled(abi, handle, &handled) < 0) {

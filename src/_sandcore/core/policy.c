@@ -93,7 +93,7 @@ static int rules_are_sound(const struct policy_view *view)
     for (uint32_t i = 0; i < header->rule_count; i++) {
         const struct policy_rule *rule = &view->rules[i];
         if (rule->path >= header->string_bytes || view->strings[rule->path] != '/' ||
-            rule->access < LANDLOCK_CLASS_READ || rule->access > LANDLOCK_CLASS_DEVICE ||
+            rule->access < LANDLOCK_CLASS_READ || rule->access > LANDLOCK_CLASS_NAMES ||
             (rule->flags & ~POLICY_RULE_OPTIONAL) != 0) {
             return 0;
         }

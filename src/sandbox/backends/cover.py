@@ -18,13 +18,13 @@ from typing import Literal
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.paths import below
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
 __all__ = ["Cover", "Rule", "RuleAccess", "Stamp", "identity", "stamp", "tree_of"]
 
 _RULES_MAX = 16384  # a directory with more loose things than this is named in an error instead
 
-RuleAccess = Literal["read", "write", "device"]
+RuleAccess = Literal["read", "write", "device", "names"]
 Stamp = tuple[int, int, int, int]
 
 
@@ -74,7 +74,8 @@ def tree_of(resolved: ResolvedPolicy, others: Iterable[str]) -> Node:
 class Cover:
     """The rules under construction."""
 
-    def __init__(self, resolved: ResolvedPolicy) -> None:
+    def __init__(self, resolved: ResolvedPolicy, list_names: bool) -> None:
+        self._list_names = list_names  # whether listing is restricted, and so needs rules
         self.rules: dict[tuple[bytes, RuleAccess], Rule] = {}
         self.stamps: dict[str, Stamp] = {}
         self._names = {place.path for place in resolved.places}
@@ -86,8 +87,8 @@ class Cover:
         ``above`` says whether the directory above is readable.
         """
         readable = above if node.access is None else node.access is not Access.DENY
-        if readable and not node.denies():
-            self._loose(path, path in self._names)
+        if readable and not (node.denies() and os.path.isdir(path)):
+            self._loose(path, path in self._names)  # in a file there is nothing to deny
             return
         if readable:
             self._complement(node, path)
@@ -99,6 +100,7 @@ class Cover:
         """All in a directory but what is on the way to something denied; that is looked into."""
         if not self.watch(path):
             return
+        self._list(path)
         found = _entries(path, node.inner)
         # The denied thing may turn up under another name: where the file system folds case (a
         # name that differs in case alone gets no rule anywhere), or through a second mount.
@@ -136,7 +138,7 @@ class Cover:
     def device(self, path: str) -> None:
         """A rule on a device that programs take for granted, if there is one and none denied it."""
         target = os.path.realpath(path)
-        if any(place.path != "/" and below(target, place.path) for place in self._denied):
+        if any(below(target, place.path) for place in self._denied if place.reason == BY_POLICY):
             return
         try:
             entry = os.lstat(target)
@@ -144,6 +146,15 @@ class Cover:
             return
         if below(target, "/dev") and (stat.S_ISCHR(entry.st_mode) or stat.S_ISDIR(entry.st_mode)):
             self._add(target, entry, "device", False)
+
+    def _list(self, path: str) -> None:
+        """Listing of a directory whose contents have rules of their own, and of all below it."""
+        if not self._list_names:
+            return
+        try:
+            self._add(path, os.lstat(path), "names", False)
+        except OSError:
+            return
 
     def _loose(self, path: str, named: bool) -> None:
         """A rule on one path and all below it, if it is there."""

@@ -39,6 +39,7 @@ ACCESS = {
     "read": _sandcore.ACCESS_READ,
     "write": _sandcore.ACCESS_WRITE,
     "device": _sandcore.ACCESS_DEVICE,
+    "names": _sandcore.ACCESS_NAMES,
 }
 _NAMESPACES = "isolation 'namespaces'"
 

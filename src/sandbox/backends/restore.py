@@ -142,10 +142,9 @@ class _Restore:
     # Files, links, and whatever else is not a directory.
 
     def _thing(self, fd: int, node: Node, path: bytes, found: Found) -> None:
-        if found is not None:
+        if found is not None and _is_same(fd, node, found):
             self._settle_mode_of_file(fd, node, path, found)
-            if _is_same(fd, node, found):
-                return
+            return
         aside = self._aside(fd, path, "changed") if found is not None else b""
         where = f"; what the command left is {shell(aside)}" if aside else ""
         undo = _mv(aside, path) if aside else ""
@@ -279,6 +278,9 @@ class _Restore:
 def _is_same(fd: int, node: Node, found: Found) -> bool:
     """Whether what was found is, by content, what the node says."""
     kind = kind_of(found)
+    is_locked = found is not None and kind == "file" and not found.st_mode & _READABLE
+    if found is not None and is_locked and not node.has_mode(found):
+        change_mode(fd, node.name, identity(found), stat.S_IMODE(found.st_mode) | _READABLE)
     if node.need == "head" and _is_head(fd, node.name, kind):
         return True
     if found is None or kind != node.kind:

@@ -35,7 +35,9 @@ ABI_LEAST = 3  # Linux 6.2: before it a file that may only be read can still be 
 _ABI_DEVICES = 5  # Linux 6.10: ioctl on devices
 _ANCHORS_MAX = 16  # a stat each before every command; a root beyond, replaced, is just refused
 
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+# Not /dev/pts and ptmx: without a devpts of its own a command would share that of the user's other
+# terminals, and read what is typed there.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
     denied = [place.path for place in resolved.places if place.access is Access.DENY]
     others = aliases(denied)
     _refuse_carvings(resolved, others)
-    cover = Cover(resolved)
     handle_read = bool(denied) or resolved.access("/") is Access.DENY
+    handle_names = resolved.access("/") is Access.DENY
+    cover = Cover(resolved, handle_names)
     if handle_read:
         cover.read(tree_of(resolved, others), "/", False)
     for root in resolved.writable:
@@ -93,14 +96,14 @@ def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
         cover.named("/", "device")
     for name in _DEVICES:
         cover.device(f"/dev/{name}")
-    handle_names = handle_read and not cover.stamps
+    hides = handle_names and not cover.stamps
     for link in resolved.links:
         cover.watch(os.path.dirname(link))
     return Rules(
         rules=tuple(cover.rules.values()),
         handle_read=handle_read,
         handle_names=handle_names,
-        weaker=tuple(_weaker(resolved, abi, handle_names)),
+        weaker=tuple(_weaker(resolved, abi, hides)),
         watched=tuple(cover.stamps),
         stamps=tuple(cover.stamps.values()),
         anchors=tuple([rule for rule in cover.rules.values() if rule.named][:_ANCHORS_MAX]),
@@ -131,15 +134,15 @@ def _refuse_carvings(resolved: ResolvedPolicy, others: list[str]) -> None:
         )
 
 
-def _weaker(resolved: ResolvedPolicy, abi: int, handle_names: bool) -> Iterator[Weaker]:
+def _weaker(resolved: ResolvedPolicy, abi: int, hides: bool) -> Iterator[Weaker]:
     """What these rules do not enforce, each with its reason."""
     mend = "isolation 'namespaces'"
-    if not handle_names and resolved.denied:
+    if not hides and resolved.denied:
         yield Weaker("names", "Landlock cannot hide what a denied directory contains", mend)
     if resolved.access("/") is not Access.WRITE:
         yield Weaker("metadata", "Landlock does not know chmod, chown, utime and xattr", mend)
     if resolved.protected:
         yield Weaker("protected", "Landlock cannot take a name out of a writable directory", mend)
-    yield Weaker("tmp", "/tmp, /dev/shm and /dev/pts are the host's, not private ones", mend)
+    yield Weaker("tmp", "/tmp, /dev/shm and terminals are the host's: closed, not private", mend)
     if abi < _ABI_DEVICES:
         yield Weaker("devices", "Landlock restricts ioctl on devices from ABI 5", "Linux 6.10")
