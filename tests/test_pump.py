@@ -426,7 +426,8 @@ def test_a_megabyte_on_one_stream_does_not_block_the_other(start: Start) -> None
         assert {command.pump.output(1).total, command.pump.output(2).total} == {MIB, 5}
 
 
-def test_packets_are_read_to_the_last(start: Start) -> None:
+@pytest.mark.parametrize("drained", [False, True])
+def test_packets_are_read_to_the_last(drained: bool) -> None:
     """A writer can put its end into packet mode, where a read that is short empties nothing."""
     read, write = pipe()
     fcntl.fcntl(write, fcntl.F_SETFL, os.O_DIRECT)
@@ -434,6 +435,8 @@ def test_packets_are_read_to_the_last(start: Start) -> None:
         os.write(write, b"%d" % number)
     os.close(write)
     pump = Pump(read)
+    if drained:
+        assert lib.pump_drain(pump.pump) == 0
     assert pump.until(CLOSED) == CLOSED
     assert pump.text() == b"0123456789"
     pump.free()

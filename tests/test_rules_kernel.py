@@ -27,6 +27,7 @@ CLASSES = {
     "read": lib.LANDLOCK_CLASS_READ,
     "write": lib.LANDLOCK_CLASS_WRITE,
     "device": lib.LANDLOCK_CLASS_DEVICE,
+    "names": lib.LANDLOCK_CLASS_NAMES,
 }
 
 

@@ -15,7 +15,7 @@ from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
-from sandbox.errors import Unenforceable, start_error
+from sandbox.errors import InvalidPath, Unenforceable, WorkspaceRefused, start_error
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement, Weaker
@@ -53,6 +53,8 @@ class LinuxBackend:
     def start(self, resolved: ResolvedPolicy) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         check_host(resolved.policy, self.probe)
+        if os.geteuid() == 0 and not resolved.policy.unconfined:
+            check_ownership(resolved)
         return LandlockConfinement(resolved, self.probe.landlock_abi)
 
 
@@ -84,6 +86,28 @@ def check_host(policy: SandboxPolicy, probe: _sandcore.Probe) -> None:
         raise Unenforceable(
             "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
         )
+
+
+def check_ownership(resolved: ResolvedPolicy) -> None:
+    """Raises for what the policy makes writable and root, without capabilities, could not write.
+
+    Usual in containers: the workspace belongs to an ordinary user and the caller is root. Every
+    write in it would fail with a "permission denied" that no policy explains.
+    """
+    for path in resolved.writable:
+        found = os.stat(path)
+        groups = {os.getegid(), *os.getgroups()}
+        owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
+        if found.st_mode & owner:
+            continue
+        cause = (
+            f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "
+            "write there"
+        )
+        mend = f"setpriv --reuid {found.st_uid} --regid {found.st_gid} --clear-groups ..., or chown"
+        if path == resolved.workspace:
+            raise WorkspaceRefused(path, cause, mend)
+        raise InvalidPath(path, cause, mend)
 
 
 def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
