@@ -30,7 +30,7 @@ from sandbox.limits import Limits
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
-from sandbox.result import Denial, Enforcement, Result, Usage, Weaker
+from sandbox.result import Denial, Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
 
 __version__ = "0.1.0"
@@ -60,6 +60,7 @@ __all__ = [
     "SandboxWeakened",
     "Special",
     "StartError",
+    "TextResult",
     "Unavailable",
     "Unenforceable",
     "Usage",

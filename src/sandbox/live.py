@@ -14,36 +14,36 @@ import pwd
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Literal, Unpack, overload
 
-from sandbox.backends.base import Backend, Confinement, ConfinementLost, Outcome, Request, Seat
+from sandbox.backends.base import Backend, Confinement, ConfinementLost, Request, Seat
 from sandbox.backends.choose import choose
 from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import private_directory, remove
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan, block, markers
 from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
-from sandbox.limits import Limits, check_seconds
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
-from sandbox.request import Args, candidates, encode_words, working_directory
+from sandbox.request import (
+    POLICY_LIMIT,
+    Args,
+    PolicyLimit,
+    RunOptions,
+    candidates,
+    check_options,
+    encode_words,
+    input_bytes,
+    result_of,
+    working_directory,
+)
 from sandbox.resolve import ResolvedPolicy, resolve
-from sandbox.result import Denial, Enforcement, Result, Usage
+from sandbox.result import Enforcement, Result, TextResult
 
-__all__ = ["POLICY_LIMIT", "Sandbox", "needs_workspace"]
+__all__ = ["Sandbox", "needs_workspace"]
 
-
-class _PolicyLimit:
-    """The type of ``POLICY_LIMIT``."""
-
-    def __repr__(self) -> str:
-        return "POLICY_LIMIT"
-
-
-POLICY_LIMIT: Final = _PolicyLimit()  # "as the policy's limits say": None means no limit at all
 
 _warned = threading.Event()  # a process is told once what is weaker, not at each command
 
@@ -126,70 +126,44 @@ class Sandbox:
             confinement.close()
         self._cleanup()
 
+    @overload
+    def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
+    @overload
     def run(
-        self,
-        args: Args,
-        *,
-        cwd: Any = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        timeout: float | _PolicyLimit | None = POLICY_LIMIT,
-        limits: Limits | None = None,
-        check: bool = False,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        terminal: bool = False,
-    ) -> Result:
+        self, args: Args, *, text: Literal[False] = False, **how: Unpack[RunOptions]
+    ) -> Result: ...
+    def run(
+        self, args: Args, *, text: bool = False, **how: Unpack[RunOptions]
+    ) -> Result | TextResult:
         """Runs one command, confined, and returns when its whole process tree is gone.
 
-        Parameters
-        ----------
-            args: words, or text for ``bash -c`` (``sh -c`` where there is no bash).
-            cwd: where it runs; default: the workspace, or the caller's directory without one. It
-                grants nothing.
-            env: variables for this command beside those the policy lets through.
-            input: what it reads from stdin; default: nothing, stdin is at its end.
-            timeout: seconds of wall time, None for no limit; default: the policy's limit.
-            limits: instead of the policy's. Its ``wall`` counts unless ``timeout`` is given.
-            check: raise ``CommandFailed`` unless it ends with status 0.
-            stdin, stdout, stderr: fds of the caller to hand over; default: nothing is read, and
-                both outputs are captured.
-            terminal: stay in the caller's session and process group, so that a terminal's Ctrl-C,
-                Ctrl-Z and size changes reach the command.
+        ``args``: words, or text for ``bash -c`` (``sh -c`` where there is no bash). ``text``: give
+        the output as text, with replacement for what is not UTF-8. All else is optional:
 
-        Returns a ``Result``, whatever the command did. Raises ``StartError`` and its kind when it
-        could not be started (nothing of it ran), ``InvalidArgument`` for what makes no sense,
-        ``SandboxLost`` when it ended its own sandbox. What leaves the command behind, in the
+        - ``cwd``: where it runs; default: the workspace, or the caller's directory without one. It
+          grants nothing.
+        - ``env``: variables for this command beside those that the policy lets through.
+        - ``input``: what it reads from stdin; default: nothing, stdin is at its end.
+        - ``timeout``: seconds of wall time, None for no limit; default: the policy's limit.
+        - ``limits``: instead of the policy's. Its ``wall`` counts unless ``timeout`` is given.
+        - ``check``: raise ``CommandFailed`` unless it ends with status 0.
+        - ``stdin``, ``stdout``, ``stderr``: fds of the caller to hand over; default: nothing is
+          read, and both outputs are captured.
+        - ``terminal``: stay in the caller's session and process group, so that a terminal's
+          Ctrl-C, Ctrl-Z and size changes reach the command.
+
+        Returns what came of it, whatever the command did. Raises ``StartError`` and its kind when
+        it could not be started (nothing of it ran), ``InvalidArgument`` for what makes no sense,
+        ``SandboxLost`` when it ended its own sandbox. What the command leaves behind, in the
         background too, is ended with it.
         """
-        limits = self.policy.limits if limits is None else limits
-        if not isinstance(limits, Limits):
-            raise InvalidArgument("limits", limits, "is no Limits")
-        seconds = limits.wall if isinstance(timeout, _PolicyLimit) else timeout
-        if seconds is not None:
-            seconds = check_seconds("timeout", seconds)
+        check_options(how)
         words = encode_words(args)
-        place = working_directory(cwd if cwd is not None else self._resolved.workspace or None)
+        given = how.get("cwd")
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
         seat = self._seat()
         try:
-            marks = markers(seat.enforcement.isolation, self.policy.network, seat.tmp)
-            variables = self._plan.build(os.environ, marks, env)
-            request = Request(
-                programs=candidates(words[0], variables),
-                argv=words,
-                env=block(variables),
-                env_count=len(variables),
-                cwd=os.fsencode(place),
-                limits=rlimits(limits),
-                input=_input_bytes(input, stdin),
-                stdin=-1 if stdin is None else stdin,
-                stdout=-1 if stdout is None else stdout,
-                stderr=-1 if stderr is None else stderr,
-                cap=limits.output,
-                timeout=seconds,
-                terminal=terminal,
-            )
+            request = self._request(words, place, seat, how)
             outcome, denials = seat.run(request)
             enforcement = seat.enforcement
         except ConfinementLost as lost:
@@ -201,8 +175,32 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        result = _result(args, outcome, denials, enforcement)
-        return result.check() if check else result
+        result = result_of(args, outcome, denials, enforcement)
+        final = result.as_text() if text else result
+        return final.check() if how.get("check") else final
+
+    def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
+        limits = how.get("limits") or self.policy.limits
+        timeout = how.get("timeout", POLICY_LIMIT)
+        marks = markers(seat.enforcement.isolation, self.policy.network, seat.tmp)
+        variables = self._plan.build(os.environ, marks, how.get("env"))
+        fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
+        stdin, stdout, stderr = [fd if isinstance(fd, int) else -1 for fd in fds]
+        return Request(
+            programs=candidates(words[0], variables),
+            argv=words,
+            env=block(variables),
+            env_count=len(variables),
+            cwd=os.fsencode(place),
+            limits=rlimits(limits),
+            input=input_bytes(how.get("input")),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cap=limits.output,
+            timeout=limits.wall if isinstance(timeout, PolicyLimit) else timeout,
+            terminal=bool(how.get("terminal")),
+        )
 
     def _current(self) -> Confinement:
         """The confinement, made anew when the host has changed under it."""
@@ -252,40 +250,3 @@ def _warn_once(enforcement: Enforcement) -> None:
     parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
     text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
     warnings.warn(SandboxWeakened(text), stacklevel=4)
-
-
-def _input_bytes(given: bytes | str | None, stdin: int | None) -> bytes | None:
-    if given is None:
-        return None
-    if stdin is not None:
-        raise InvalidArgument("input", "...", "goes with no stdin")
-    if isinstance(given, str):
-        return given.encode()
-    try:
-        return bytes(memoryview(given))
-    except TypeError:
-        raise InvalidArgument("input", type(given).__name__, "is neither bytes nor text") from None
-
-
-def _result(
-    args: Args, outcome: Outcome, denials: tuple[Denial, ...], enforcement: Enforcement
-) -> Result:
-    code = os.waitstatus_to_exitcode(outcome.status)
-    usage = outcome.usage
-    return Result(
-        args=args,
-        returncode=code,
-        signal=-code if code < 0 else None,
-        timed_out=outcome.timed_out,
-        stdout=outcome.stdout,
-        stderr=outcome.stderr,
-        stdout_truncated=outcome.stdout_total - len(outcome.stdout),
-        stderr_truncated=outcome.stderr_total - len(outcome.stderr),
-        duration=outcome.duration,
-        usage=Usage(usage[0], usage[1], usage[2] * 1024),
-        enforcement=enforcement,
-        denials=denials,
-        stdout_cut=outcome.stdout_head,
-        stderr_cut=outcome.stderr_head,
-        swept=outcome.swept,
-    )

@@ -1,4 +1,4 @@
-"""A command as a person writes it, made ready for the kernel: words, candidates, directory.
+"""A command as a person writes it, made ready for the kernel, and what came of it.
 
 Everything that can be refused before a process exists is refused here, with the culprit's name.
 """
@@ -7,13 +7,92 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, TypedDict
 
+from sandbox.backends.base import Outcome
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
+from sandbox.limits import Limits, check_seconds
+from sandbox.result import Denial, Enforcement, Result, Usage
 
-__all__ = ["Args", "candidates", "encode_words", "working_directory"]
+__all__ = [
+    "POLICY_LIMIT",
+    "Args",
+    "PolicyLimit",
+    "RunOptions",
+    "candidates",
+    "check_options",
+    "encode_words",
+    "input_bytes",
+    "result_of",
+    "working_directory",
+]
 
 Args = str | Sequence[Any]
+
+
+class PolicyLimit:
+    """The type of ``POLICY_LIMIT``."""
+
+    def __repr__(self) -> str:
+        return "POLICY_LIMIT"
+
+
+POLICY_LIMIT: Final = PolicyLimit()  # "as the policy's limits say": None means no limit at all
+
+
+class RunOptions(TypedDict, total=False):
+    """What may be said about one command; ``Sandbox.run`` documents each."""
+
+    cwd: Any
+    env: Mapping[str, str] | None
+    input: bytes | str | None
+    timeout: float | PolicyLimit | None
+    limits: Limits | None
+    check: bool
+    stdin: int | None
+    stdout: int | None
+    stderr: int | None
+    terminal: bool
+
+
+_OPTIONS = frozenset(RunOptions.__annotations__)
+
+
+def check_options(how: RunOptions) -> None:
+    """Refuses what means nothing: unknown options, times that are no times, no fds.
+
+    Raises ``InvalidArgument``, ``InvalidLimit``, and ``TypeError`` for an option that is none.
+    """
+    unknown = how.keys() - _OPTIONS
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
+    timeout, limits = how.get("timeout"), how.get("limits")
+    if timeout is not None and not isinstance(timeout, PolicyLimit):
+        check_seconds("timeout", timeout)
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidArgument("limits", limits, "is no Limits")
+    if how.get("input") is not None and how.get("stdin") is not None:
+        raise InvalidArgument("input", "...", "goes with no stdin")
+    for name, fd in (
+        ("stdin", how.get("stdin")),
+        ("stdout", how.get("stdout")),
+        ("stderr", how.get("stderr")),
+    ):
+        if fd is not None and (isinstance(fd, bool) or not isinstance(fd, int) or fd < 0):
+            raise InvalidArgument(name, fd, "is no file descriptor")
+
+
+def input_bytes(given: Any) -> bytes | None:
+    """What a command is to read, as bytes. Raises ``InvalidArgument`` for what is neither."""
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    try:
+        return bytes(memoryview(given))
+    except TypeError:
+        raise InvalidArgument("input", type(given).__name__, "is neither bytes nor text") from None
+
 
 # Agents write for bash. Never as a login shell: that rebuilds PATH and runs files of HOME.
 _SHELLS = ("/bin/bash", "/bin/sh")
@@ -83,3 +162,28 @@ def working_directory(cwd: Any) -> str:
         raise WorkingDirectoryError("cwd", error.errno or 0, ".", hint) from None
     except (TypeError, UnicodeError):
         raise InvalidArgument("cwd", cwd, "is no path") from None
+
+
+def result_of(
+    args: Args, outcome: Outcome, denials: tuple[Denial, ...], enforcement: Enforcement
+) -> Result:
+    """The result of a command that started."""
+    code = os.waitstatus_to_exitcode(outcome.status)
+    usage = outcome.usage
+    return Result(
+        args=args,
+        returncode=code,
+        signal=-code if code < 0 else None,
+        timed_out=outcome.timed_out,
+        stdout=outcome.stdout,
+        stderr=outcome.stderr,
+        stdout_truncated=outcome.stdout_total - len(outcome.stdout),
+        stderr_truncated=outcome.stderr_total - len(outcome.stderr),
+        duration=outcome.duration,
+        usage=Usage(usage[0], usage[1], usage[2] * 1024),
+        enforcement=enforcement,
+        denials=denials,
+        stdout_cut=outcome.stdout_head,
+        stderr_cut=outcome.stderr_head,
+        swept=outcome.swept,
+    )

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import signal as _signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Generic, Self, TypeVar
 
 from sandbox.errors import CommandFailed
 
-__all__ = ["Denial", "Enforcement", "Result", "Usage", "Weaker"]
+__all__ = ["BaseResult", "Denial", "Enforcement", "Result", "TextResult", "Usage", "Weaker"]
+
+Output = TypeVar("Output", bytes, str)
 
 _TIMED_OUT = 124  # as timeout(1)
 _SIGNALLED = 128  # as shells: 128 and the number of the signal
@@ -69,8 +72,8 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One command that ran.
+class BaseResult(Generic[Output]):
+    """One command that ran; ``Result`` has its output as bytes, ``TextResult`` as text.
 
     - ``args``: what was run. ``returncode``: as ``subprocess`` has it, negative for a signal.
     - ``signal``: the signal that ended it, or None; an exit status of 137 is not a signal.
@@ -87,8 +90,8 @@ class Result:
     returncode: int
     signal: int | None
     timed_out: bool
-    stdout: bytes
-    stderr: bytes
+    stdout: Output
+    stderr: Output
     stdout_truncated: int
     stderr_truncated: int
     duration: float
@@ -135,11 +138,28 @@ class Result:
         """Both as text, standard output first."""
         return self.out + self.err
 
-    def check(self) -> Result:
+    def check(self) -> Self:
         """The result itself, or ``CommandFailed`` when the command did not end well."""
         if not self.ok:
             raise CommandFailed(self)
         return self
+
+
+class Result(BaseResult[bytes]):
+    """One command that ran, with its output as bytes, exactly as they came. See ``BaseResult``."""
+
+    __slots__ = ()
+
+    def as_text(self) -> TextResult:
+        """The same with its output as text."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return TextResult(**{**values, "stdout": self.out, "stderr": self.err})
+
+
+class TextResult(BaseResult[str]):
+    """One command that ran, with its output as text. See ``BaseResult``."""
+
+    __slots__ = ()
 
 
 def _signal_name(number: int) -> str:
@@ -149,8 +169,10 @@ def _signal_name(number: int) -> str:
         return "real-time"
 
 
-def _text(data: bytes, missing: int, cut: int) -> str:
+def _text(data: bytes | str, missing: int, cut: int) -> str:
     """Text of output, with a mark where bytes are missing and no half character beside it."""
+    if isinstance(data, str):
+        return data
     if not missing:
         return data.decode("utf-8", "replace")
     head, tail = data[:cut], data[cut:]

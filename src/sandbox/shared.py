@@ -11,16 +11,15 @@ import atexit
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
-from sandbox.limits import Limits
-from sandbox.live import POLICY_LIMIT, Sandbox, _PolicyLimit, needs_workspace
+from sandbox.live import Sandbox, needs_workspace
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
-from sandbox.request import Args, working_directory
-from sandbox.result import Result
+from sandbox.request import Args, RunOptions, working_directory
+from sandbox.result import Result, TextResult
 
 __all__ = ["Shelf", "run"]
 
@@ -102,40 +101,38 @@ _default = workspace_write()
 atexit.register(_shelf.close)
 
 
+@overload
 def run(
     args: Args,
     policy: SandboxPolicy | None = None,
     *,
-    cwd: Any = None,
-    env: Mapping[str, str] | None = None,
-    input: bytes | str | None = None,
-    timeout: float | _PolicyLimit | None = POLICY_LIMIT,
-    limits: Limits | None = None,
-    check: bool = False,
-    stdin: int | None = None,
-    stdout: int | None = None,
-    stderr: int | None = None,
-    terminal: bool = False,
-) -> Result:
+    text: Literal[True],
+    **how: Unpack[RunOptions],
+) -> TextResult: ...
+@overload
+def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    text: Literal[False] = False,
+    **how: Unpack[RunOptions],
+) -> Result: ...
+def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    text: bool = False,
+    **how: Unpack[RunOptions],
+) -> Result | TextResult:
     """Runs one command, confined by default, and returns when its whole process tree is gone.
 
     ``policy`` is ``workspace_write()`` unless given. Where it does not name its workspace itself,
     ``cwd`` (default: the caller's directory) is the workspace, and is refused when that would make
-    HOME, the whole machine or a place of secrets writable. All else as ``Sandbox.run``.
+    HOME, the whole machine or a place of secrets writable. All else as ``Sandbox.run``: ``cwd``,
+    ``env``, ``input``, ``timeout``, ``limits``, ``text``, ``check``, ``stdin``, ``stdout``,
+    ``stderr``, ``terminal``.
     """
     chosen = _default if policy is None else policy
-    place = working_directory(cwd)
+    place = how["cwd"] = working_directory(how.get("cwd"))
     with _shelf.borrow(chosen, place if needs_workspace(chosen) else None) as sandbox:
-        return sandbox.run(
-            args,
-            cwd=place,
-            env=env,
-            input=input,
-            timeout=timeout,
-            limits=limits,
-            check=check,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            terminal=terminal,
-        )
+        return sandbox.run(args, text=True, **how) if text else sandbox.run(args, **how)
