@@ -74,6 +74,8 @@ def repo(model: Path, workspace: Path) -> Path:
 
 def make_repository(where: Path) -> None:
     host(where, "git", "init", "-q", "-b", "main")
+    for sample in sorted((where / ".git/hooks").glob("*.sample"))[1:]:
+        sample.unlink()  # one is enough, and there are many copies
     (where / "file").write_text("1\n")
     (where / ".git/hooks/post-commit").write_text("#!/bin/sh\nexit 0\n")
     (where / ".git/hooks/post-commit").chmod(0o755)
@@ -251,9 +253,7 @@ def test_a_strange_name_is_quoted_so_that_a_shell_reads_it_back(repo: Path, name
 
 
 def test_a_flood_of_hooks_is_moved_aside_as_one_directory(repo: Path) -> None:
-    script = (
-        "for i in $(seq 5000); do echo evil > .git/hooks/$i; done; echo evil > .git/hooks/update"
-    )
+    script = "(cd .git/hooks; seq 200 | xargs touch); echo evil > .git/hooks/update"
     denials = during(guard_of(repo), repo, script)
     assert ("planted", ".git/hooks") in kinds(denials, repo)
     assert len(denials) < 5
@@ -401,6 +401,19 @@ def test_a_removed_directory_is_made_anew_with_what_was_watched_in_it(workspace:
     assert (workspace / ".idea/x").read_text() == "mine"
     assert stat.S_IMODE((workspace / ".idea").stat().st_mode) == 0o751
     assert stat.S_IMODE((workspace / ".idea/runConfigurations").stat().st_mode) == 0o750
+
+
+def test_a_new_directory_with_the_number_of_a_removed_one_is_not_taken_for_it(
+    workspace: Path,
+) -> None:
+    """File systems that number by what is free give the number of the last one removed."""
+    (workspace / ".idea").mkdir()
+    (workspace / ".idea/x").write_text("mine")
+    script = "rm -r .idea; for i in $(seq 50); do mkdir build$i; touch build$i/made; done"
+    denials = during(guard_of(workspace), workspace, script)
+    assert {kind for kind, _ in kinds(denials, workspace)} == {"removed"}
+    assert os.listdir(workspace / ".idea") == ["x"]
+    assert len(list(workspace.glob("build*/made"))) == 50
 
 
 def test_what_changes_within_one_tick_of_the_clock_is_seen(repo: Path) -> None:
@@ -575,8 +588,8 @@ def test_a_directory_with_nothing_to_protect_does_not_count(place: Path) -> None
     ("script", "cause"),
     [
         ("head -c 2M /dev/zero > .vscode/large", "no copy is kept"),
-        ("for i in $(seq 300); do echo > .vscode/$i; done", "only 256 entries"),
-        ("for i in $(seq 5000); do : > .vscode/$i; done", "more than 4096 names"),
+        ("cd .vscode; seq 300 | xargs touch", "only 256 entries"),
+        ("cd .vscode; seq 4100 | xargs touch", "more than 4096 names"),
         ("mkdir -p .vscode/a/b; echo > .vscode/a/b/c", "too deep"),
         ("for i in $(seq 10); do head -c 1M /dev/zero > .vscode/$i; done", "no copy is kept"),
     ],
@@ -669,8 +682,8 @@ ATTACKS = {
     "core.hooksPath": "mkdir h; cp hook h/pre-commit; git config core.hooksPath h",
     "a hook": "cp hook .git/hooks/pre-commit",
     "a changed hook": "cp hook .git/hooks/post-commit",
-    "a hook made of a sample": "cp hook .git/hooks/pre-commit.sample; "
-    "mv .git/hooks/pre-commit.sample .git/hooks/pre-commit",
+    "a hook made of a sample": "cp hook .git/hooks/applypatch-msg.sample; "
+    "mv .git/hooks/applypatch-msg.sample .git/hooks/pre-commit",
     "hooks moved": "mv .git/hooks h; cp hook h/pre-commit; cp -r h .git/hooks",
     "a filter": "git config filter.x.clean 'touch ../PWNED; cat'; "
     "echo '* filter=x' > .git/info/attributes",
@@ -767,7 +780,7 @@ ACTS = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     acts=st.lists(
         st.tuples(st.sampled_from(KINDS), st.sampled_from(PLACES), st.sampled_from(PLACES)),
@@ -792,7 +805,7 @@ def test_whatever_a_command_does_watched_names_are_as_they_were(
             act(kind, root / one, root / two, outside)
         denials = guard.after()
         assert tree(outside) == theirs
-        assert "unrestored" not in {denial.kind for denial in denials}
+        assert [denial for denial in denials if denial.kind == "unrestored"] == []
         lost = {os.path.relpath(denial.path, root) for denial in denials if denial.kind == "lost"}
         assert lost <= {".git"}
         after = watched(root)
@@ -829,7 +842,8 @@ FREE |= {".git/logs", ".git/branches"}
 @pytest.mark.skipif(os.getuid() != 0, reason="the whole file already runs as an ordinary user")
 def test_all_of_this_holds_for_an_ordinary_user(as_user: AsUser) -> None:
     """Root passes directories without permissions; a user must get through all the same."""
-    arguments = [__file__, "-q", "-p", "no:cacheprovider", "--basetemp", str(as_user.home / "t")]
+    select = "not bounds and not without_the_guard and not flood"
+    arguments = [__file__, "-q", "-p", "no:cacheprovider", "-k", select]
     program = f"import pytest, sys; sys.exit(pytest.main({arguments!r}))"
     done = as_user(program, env={"HYPOTHESIS_STORAGE_DIRECTORY": str(as_user.home)}, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -47,6 +47,8 @@ __all__ = ["restore"]
 _PLANTED_MAX = 64
 _HEAD_MAX = 4096
 _HEAD = re.compile(rb"(ref: ?refs/[^\0\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+# What is in these, of which nothing is watched.
+_MARKS = {b"objects": frozenset({b"pack", b"info"}), b"refs": frozenset({b"heads"})}
 _OWNER = 0o700
 _READABLE = 0o400
 
@@ -234,7 +236,7 @@ class _Restore:
         assert node.found is not None
         aside = self._aside(fd, path, "planted") if found is not None else b""
         where = f"; what was in its place is {shell(aside)}" if aside else ""
-        old = self._move_home(fd, node.name, path, identity(node.found))
+        old = self._move_home(fd, node, path)
         if old:
             undo = _mv(path, old) + (f" && {_mv(aside, path)}" if aside else "")
             self._say("moved", path, f"was moved to {shell(old)}; it is back{where}", undo)
@@ -249,17 +251,30 @@ class _Restore:
         self._say("lost", path, text, _mv(aside, path) if aside else "")
         return False
 
-    def _move_home(self, fd: int, name: bytes, path: bytes, wanted: tuple[int, int]) -> bytes:
-        """Move a directory back that was renamed within its root or its parent; where it was."""
+    def _move_home(self, fd: int, node: Node, path: bytes) -> bytes:
+        """Move a directory back that was renamed within its root or its parent; where it was.
+
+        The number of a removed directory is given to the next new one, so that it says little:
+        something that was in it must be in it still.
+        """
+        marks = {child.name for child in node.children} | (node.names or frozenset())
+        marks |= _MARKS.get(node.name, frozenset())
         for up_fd, up in ((self._root_fd, self._root), (fd, os.path.dirname(path))):
-            for other in entries(up_fd, NAMES_MAX) or ():
-                found = look(up_fd, other)
-                if found is None or identity(found) != wanted or kind_of(found) != "dir":
+            for name in entries(up_fd, NAMES_MAX) or ():
+                found, place = look(up_fd, name), join(up, name)
+                if found is None or node.found is None or kind_of(found) != "dir":
                     continue
-                # Moving it changes what is in it (".."): that needs its permissions.
-                os.close(unlock_directory(other, up_fd)[0])
-                os.rename(other, name, src_dir_fd=up_fd, dst_dir_fd=fd)
-                return join(up, other)
+                if identity(found) != identity(node.found) or path.startswith(place + b"/"):
+                    continue
+                # Moving it changes what is in it (".."): that needs its permissions too.
+                inside, _ = unlock_directory(name, up_fd)
+                try:
+                    is_marked = not marks.isdisjoint(entries(inside, NAMES_MAX) or ())
+                finally:
+                    os.close(inside)
+                if is_marked:
+                    os.rename(name, node.name, src_dir_fd=up_fd, dst_dir_fd=fd)
+                    return place
         return b""
 
     def _settle_mode(self, fd: int, node: Node, path: bytes, had: int) -> None:
