@@ -74,7 +74,7 @@ def extensions(platform: str) -> list[Extension]:
         sources("binding/_core.pyx"),
         include_dirs=core,
         depends=["setup.py", *sources("core/*.c"), *headers, *sources("binding/*.px[di]")],
-        extra_compile_args=["-O2", "-fvisibility=hidden", "-Wno-sign-compare", *SANITIZE],
+        extra_compile_args=["-fvisibility=hidden", "-Wno-sign-compare", *SANITIZE],
         extra_link_args=LINK_FLAGS,
     )
     helper = Extension(
