@@ -15,7 +15,13 @@ from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
-from sandbox.errors import InvalidPath, Unenforceable, WorkspaceRefused, start_error
+from sandbox.errors import (
+    InvalidPath,
+    SandboxLost,
+    Unenforceable,
+    WorkspaceRefused,
+    start_error,
+)
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement, Weaker
@@ -147,7 +153,8 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
         rule_parts(rules),
         abi=abi,
         handle=handle_of(policy, rules, abi),
-        filter=_sandcore.compile_filter(network=network, flags=flags),
+        network=network,
+        filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
     )
 
@@ -229,8 +236,20 @@ class LandlockConfinement:
             raise ConfinementLost(str(error)) from None
         except _sandcore.StageError as error:
             raise start_error(error.stage, error.errno or 0) from None
-        tmp = private_directory(self._tmp) if self._tmp else ""
+        try:
+            tmp = self.private_directory() if self._tmp else ""
+        except SandboxLost:
+            lane.close()
+            raise
         return LandlockSeat(self, lane, tmp, self._null)
+
+    def private_directory(self) -> str:
+        """A new directory for temporary files in the sandbox's own."""
+        try:
+            return private_directory(self._tmp)
+        except OSError as error:
+            cause = f"its directory for temporary files is gone: {self._tmp} ({error.strerror})"
+            raise SandboxLost(cause) from None
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
@@ -260,7 +279,7 @@ class LandlockConfinement:
 
 def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
     try:
-        return _sandcore.Helper(blob, _sandcore.HELPER)
+        return _sandcore.Helper(blob, _sandcore.HELPER_PATH)
     except _sandcore.StageError as error:
         path = ""
         if error.stage == "landlock" and error.detail >= 0:
@@ -315,10 +334,18 @@ class LandlockSeat:
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
-        if self.tmp and change_time(self.tmp) != self._tmp_state:
+        if self.tmp:
+            try:
+                self._empty()
+            except OSError:  # the command removed it, or put something else in its place
+                self.tmp = self._confinement.private_directory()
+                self._tmp_state = change_time(self.tmp)
+        self._confinement.give_back(self)
+
+    def _empty(self) -> None:
+        if change_time(self.tmp) != self._tmp_state:
             empty(self.tmp)
             self._tmp_state = change_time(self.tmp)
-        self._confinement.give_back(self)
 
     def close(self) -> None:
         """Ends the lane and removes its directory."""

@@ -7,6 +7,7 @@ there), follows a link, or trusts a name twice.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -19,14 +20,17 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def private_directory(parent: str | None = None) -> str:
     """A new directory that only this user may enter, with a name that nobody can guess.
 
-    ``parent`` is where, None for the caller's own temporary directory.
+    ``parent`` is where, None for the caller's own temporary directory. A command that may write in
+    it may also have taken its permissions: it is given them back, and never looked for elsewhere.
     """
+    if parent is not None:
+        os.close(_open_ours(parent))
     return os.path.realpath(tempfile.mkdtemp(prefix="sandbox-", dir=parent))
 
 
 def change_time(path: str) -> int:
     """When something was last made or removed in a directory, in ns; no command can set that."""
-    return os.stat(path).st_ctime_ns
+    return os.stat(path, follow_symlinks=False).st_ctime_ns
 
 
 def remove(path: str) -> None:
@@ -41,9 +45,9 @@ def remove(path: str) -> None:
 def empty(path: str) -> None:
     """Removes all that is in a directory. What another process puts there meanwhile may stay.
 
-    Raises ``OSError`` when the directory itself cannot be entered.
+    Raises ``OSError`` when there is no directory any more, or not one of ours.
     """
-    top = os.open(path, _DIRECTORY)
+    top = _open_ours(path)
     try:
         moved = 0
         todo = _clear(top)
@@ -80,7 +84,15 @@ def _clear(directory: int) -> list[str]:
     return left
 
 
-def _open_anyway(name: str, parent: int) -> int | None:
+def _open_ours(path: str) -> int:
+    """The fd of a directory that we made, with all permissions on it."""
+    top = _open_anyway(path, None)
+    if top is None:
+        raise NotADirectoryError(errno.ENOTDIR, "no directory of ours is there any more", path)
+    return top
+
+
+def _open_anyway(name: str, parent: int | None) -> int | None:
     """A directory's fd, with all permissions on it; None when it is gone or not ours."""
     try:
         handle = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=parent)
