@@ -371,7 +371,7 @@ def test_streams_that_are_never_empty_hide_neither_each_other_nor_the_events() -
     """/dev/zero answers every read in full: only the bound on a turn ends it."""
     watched = pipe()
     zeros = [os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC) for _ in range(2)]
-    pump = Pump(*zeros, watch=watched[0])
+    pump = Pump(zeros[0], zeros[1], watch=watched[0])
     events: list[int] = []
 
     def work() -> None:
