@@ -37,9 +37,9 @@ SPAWN = """
         [(b"/", core.ACCESS_WRITE, False)],
         abi=min(core.probe().landlock_abi, 10),
         handle=core.HANDLE_WRITE,
-        filter=core.compile_filter(network=core.NET_NONE),
+        network=core.NET_NONE,
     )
-    plan = core.Plan([b"/bin/true"], [], policy=policy, die_with_thread=True)
+    plan = core.Plan([b"/bin/true"], [], policy=policy, inline=True, die_with_thread=True)
     before = sorted(os.listdir("/proc/self/fd"))
     pid, pidfd = core.spawn(plan)  # the allowed twin; makes the ruleset, which is kept
     assert core.wait(pidfd).status == 0

@@ -5,8 +5,6 @@ The names here are the whole public surface; how they behave stands in `__init__
 
 from __future__ import annotations
 
-from pathlib import Path as _Path
-
 try:
     from _sandcore._core import (
         ACCESS_DEVICE,
@@ -23,6 +21,7 @@ try:
         HANDLE_UDP,
         HANDLE_UNIX,
         HANDLE_WRITE,
+        HELPER_PATH,
         NATIVE_ARCH,
         NET_FULL,
         NET_NONE,
@@ -55,8 +54,6 @@ except ModuleNotFoundError as error:
         "run `make build` in the checkout, or `pip install .`"
     ) from None
 
-HELPER = bytes(_Path(__file__).resolve().parent / "sandcore-helper")
-
 __all__ = [
     "ACCESS_DEVICE",
     "ACCESS_NAMES",
@@ -72,7 +69,7 @@ __all__ = [
     "HANDLE_UDP",
     "HANDLE_UNIX",
     "HANDLE_WRITE",
-    "HELPER",
+    "HELPER_PATH",
     "NATIVE_ARCH",
     "NET_FULL",
     "NET_NONE",

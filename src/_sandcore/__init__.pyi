@@ -22,7 +22,7 @@ __all__ = [
     "HANDLE_UDP",
     "HANDLE_UNIX",
     "HANDLE_WRITE",
-    "HELPER",
+    "HELPER_PATH",
     "NATIVE_ARCH",
     "NET_FULL",
     "NET_NONE",
@@ -62,7 +62,7 @@ HANDLE_TCP: Final[int]
 HANDLE_UDP: Final[int]
 HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
-HELPER: Final[bytes]
+HELPER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
 NET_FULL: Final[int]
 NET_NONE: Final[int]
@@ -146,9 +146,12 @@ class Plan:
         fds: Sequence[int] = (0, 1, 2),
         limits: Sequence[tuple[int, int, int]] = (),
         new_session: bool = True,
-        die_with_thread: bool = False,
         umask: int | None = None,
+        inline: bool = False,
+        die_with_thread: bool = False,
     ) -> Plan: ...
+    @property
+    def inline(self) -> bool: ...
     @property
     def policy(self) -> Policy | None: ...
 
@@ -210,7 +213,8 @@ def compile_policy(
     *,
     abi: int = 0,
     handle: int = 0,
-    filter: bytes = b"",
+    network: int | None = None,
+    filter_flags: int = 0,
     extra_filter: bytes = b"",
     confined: bool = True,
 ) -> Policy: ...

@@ -8,6 +8,7 @@ struct seccomp_options {
     uint32_t arch;
     uint32_t network;
     uint32_t flags;
+    uint64_t cookie;
 };
 int seccomp_compile(const struct seccomp_options *options, struct sock_filter *out, size_t cap);
 int seccomp_action(const struct seccomp_options *options,

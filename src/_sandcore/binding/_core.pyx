@@ -5,18 +5,23 @@ It decides nothing and makes no system call of its own but getpid and close; wha
 stands in core/ and helper/."""
 cimport cython
 from collections import namedtuple
-from os import strerror
+from os import getcwdb, strerror, urandom
+from os.path import abspath, dirname, join
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, EPIPE
+from libc.errno cimport EINTR, EPIPE, ETIMEDOUT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.unistd cimport close, getpid
 
 include "externs.pxi"
+
+# Installed beside this module.
+HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
+
 include "host.pxi"
 include "policy.pxi"
-include "spawn.pxi"
 include "helper.pxi"
+include "spawn.pxi"
 include "stamp.pxi"

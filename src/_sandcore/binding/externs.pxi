@@ -62,6 +62,8 @@ cdef extern from "policy.h" nogil:
         uint32_t flags
         uint32_t handle
         uint32_t rule_count
+        uint32_t network
+        uint32_t filter_flags
     struct policy_view:
         const policy_header *header
         const policy_rule *rules
@@ -70,6 +72,7 @@ cdef extern from "policy.h" nogil:
         const char *strings
     struct policy_parts:
         uint32_t arch, abi, flags, handle
+        uint32_t network, filter_flags
         policy_rule *rules
         const char *const *paths
         uint32_t rule_count
@@ -141,7 +144,12 @@ cdef extern from "client.h" nogil:
                      stage_report *report)
     int client_lane(client *c, wire_reply *ready)
     void client_close(client *c)
-    int64_t client_now()
+    int client_direct(client *c, uint64_t cookie, wire_reply *ready)
+    int client_spawn(client *c, const uint8_t *request, size_t size, const int32_t *fds,
+                     unsigned fd_count, int32_t *pid, int32_t *pidfd, stage_report *report)
+
+cdef extern from "packet.h" nogil:
+    int64_t packet_now()
 
 cdef extern from "pump.h" nogil:
     struct pump
@@ -212,6 +220,7 @@ cdef extern from "seccomp.h" nogil:
         uint32_t arch
         uint32_t network
         uint32_t flags
+        uint64_t cookie
     int seccomp_compile(const seccomp_options *options, sock_filter *out, size_t cap)
     int seccomp_action(const seccomp_options *options, const syscall_row *row)
 

@@ -139,7 +139,7 @@ cdef class Lane:
         cdef int progress
         if not self.usable:
             raise LaneLost("the lane is closed")
-        request = _request(programs, argv, env, env_count, cwd, limits, keep_session)
+        request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1)
         setup.lane = self.socket
         setup.request = <const uint8_t *><const char *>request
         setup.request_size = len(request)
@@ -150,7 +150,7 @@ cdef class Lane:
             setup.input_len = len(input)
         setup.stdin_fd, setup.stdout_fd, setup.stderr_fd = stdin, stdout, stderr
         setup.out_cap, setup.err_cap = out_cap, err_cap
-        began = client_now()
+        began = packet_now()
         setup.deadline_ns = INT64_MAX if timeout is None else began + _nanoseconds(timeout)
         try:
             with nogil:
@@ -162,7 +162,7 @@ cdef class Lane:
             if progress != RUN_DONE:
                 self.close()
                 raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
-            return _outcome(&state, (client_now() - began) / 1e9)
+            return _outcome(&state, (packet_now() - began) / 1e9)
         finally:
             run_free(&state)
 
@@ -184,7 +184,8 @@ cdef int _attend(run_c *state) except? -1:
     return progress
 
 
-cdef bytes _request(programs, argv, bytes env, int env_count, bytes cwd, limits, bint keep_session):
+cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
+                    bint keep_session, int umask):
     cdef wire_run header
     cdef plan_limit limit
     strings = b"\0".join((cwd, *programs, *argv, env))
@@ -199,7 +200,7 @@ cdef bytes _request(programs, argv, bytes env, int env_count, bytes cwd, limits,
     header.kind = WIRE_RUN
     header.flags = WIRE_KEEP_SESSION if keep_session else 0
     header.body = len(table) * sizeof(limit) + len(strings)
-    header.umask = -1
+    header.umask = umask
     header.limits = len(table)
     header.programs = len(programs)
     header.args = len(argv)

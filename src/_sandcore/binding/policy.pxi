@@ -35,9 +35,11 @@ cdef class Policy:
     cdef readonly bytes blob
     cdef policy_view view
     cdef int ruleset_fd
+    cdef list nurseries  # idle ones
 
     def __cinit__(self, bytes blob not None):
         self.ruleset_fd = -1
+        self.nurseries = []
         self.blob = blob
         if policy_open(<const char *>blob, len(blob), &self.view) != 0:
             raise ValueError("not a compiled policy")
@@ -75,6 +77,17 @@ cdef class Policy:
             result.append((<bytes>(self.view.strings + rule.path), rule.access, rule.flags))
         return result
 
+    cdef Policy with_cookie(self, uint64_t cookie):
+        """The same policy with a filter that lets the holder of a number spawn siblings."""
+        cdef const policy_header *header = self.view.header
+        cdef const plan_filter *extra = &self.view.extra_filter
+        code = b""
+        if header.flags & POLICY_FILTER:
+            code = _filter_code(header.arch, header.network, header.filter_flags, cookie)
+        mine = (<const char *>extra.code)[: extra.count * sizeof(sock_filter)]
+        return _assemble(self.rules, header.abi, header.handle, header.flags, header.network,
+                         header.filter_flags, code, mine)
+
     cdef int ruleset(self) except -2:
         """The Landlock ruleset, made on first use and kept; -1: the policy has none."""
         cdef int failed = -1
@@ -107,32 +120,40 @@ cdef plan_filter _as_filter(bytes program) except *:
 
 
 def compile_filter(*, network, flags=0, arch=0):
-    """The seccomp filter for a network mode (NET_*) and flags (SECCOMP_*), as bytes.
+    """The seccomp filter for a network mode (NET_*) and flags (FILTER_*), as bytes.
 
     arch is an AUDIT_ARCH_* number, 0 for the one that this was compiled for. ValueError for an
     unknown mode, flag or architecture.
     """
+    return _filter_code(arch or NATIVE_ARCH, network, flags, 0)
+
+
+cdef bytes _filter_code(uint32_t arch, uint32_t network, uint32_t flags, uint64_t cookie):
     cdef sock_filter code[SECCOMP_MAX_INSNS]
     cdef seccomp_options options
-    options.arch = arch or NATIVE_ARCH
+    options.arch = arch
     options.network = network
     options.flags = flags
+    options.cookie = cookie
     count = seccomp_compile(&options, code, SECCOMP_MAX_INSNS)
     if count < 0:
         raise ValueError(f"no filter for these options: {strerror(-count)}")
     return (<const char *>code)[: count * sizeof(sock_filter)]
 
 
-def compile_policy(rules=(), *, abi=0, handle=0, filter=b"", extra_filter=b"", confined=True):
+def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, extra_filter=b"",
+                   confined=True):
     """Compiles a policy to its blob.
 
     Parameters:
         rules: (path, access, optional) each: an absolute canonical path as bytes, ACCESS_READ,
-            ACCESS_WRITE, ACCESS_DEVICE or ACCESS_NAMES (list only), and whether the path may have vanished by the time the
-            policy is used (then it grants nothing; otherwise its absence is an error).
+            ACCESS_WRITE, ACCESS_DEVICE or ACCESS_NAMES (list only), and whether the path may have
+            vanished by the time the policy is used (then it grants nothing; otherwise its absence
+            is an error).
         abi: the Landlock ABI to compile for, 0 for no Landlock.
         handle: what Landlock restricts, HANDLE_* or'ed.
-        filter: a seccomp program as `compile_filter` makes it; empty for none.
+        network: NET_NONE or NET_FULL for a seccomp filter of that mode, None for no filter.
+        filter_flags: FILTER_* or'ed.
         extra_filter: the caller's own, stacked on ours: classic BPF as libseccomp exports it.
         confined: take no_new_privs and drop all capabilities. False enforces nothing, and goes
             with no rules and no filter only.
@@ -140,17 +161,24 @@ def compile_policy(rules=(), *, abi=0, handle=0, filter=b"", extra_filter=b"", c
     Returns a Policy. ValueError for a path that is not absolute or contains NUL, for a filter that
     is not a sequence of BPF instructions, or for more than 65,536 rules.
     """
-    cdef policy_parts parts
-    cdef Py_ssize_t i, count
-    cdef const char **paths = NULL
-    cdef policy_rule *table = NULL
-    cdef bytes path
-    rules = list(rules)
-    count = len(rules)
-    if not confined and (abi or filter or extra_filter):
+    if not confined and (abi or network is not None or extra_filter):
         raise ValueError("a policy that does not confine has neither rules nor filters")
-    paths = <const char **>calloc(count + 1, sizeof(char *))
-    table = <policy_rule *>calloc(count + 1, sizeof(policy_rule))
+    flags = POLICY_CONFINED if confined else 0
+    flags |= POLICY_LANDLOCK if abi else 0
+    code = b""
+    if network is not None:
+        flags |= POLICY_FILTER
+        code = compile_filter(network=network, flags=filter_flags)
+    return _assemble(list(rules), abi, handle, flags, network or 0, filter_flags, code, extra_filter)
+
+
+cdef Policy _assemble(list rules, uint32_t abi, uint32_t handle, uint32_t flags, uint32_t network,
+                      uint32_t filter_flags, bytes code, bytes extra_filter):
+    cdef policy_parts parts
+    cdef Py_ssize_t i, count = len(rules)
+    cdef bytes path
+    cdef const char **paths = <const char **>calloc(count + 1, sizeof(char *))
+    cdef policy_rule *table = <policy_rule *>calloc(count + 1, sizeof(policy_rule))
     try:
         if paths == NULL or table == NULL:
             raise MemoryError
@@ -164,12 +192,13 @@ def compile_policy(rules=(), *, abi=0, handle=0, filter=b"", extra_filter=b"", c
         parts.arch = NATIVE_ARCH
         parts.abi = abi
         parts.handle = handle
-        parts.flags = ((POLICY_CONFINED if confined else 0) | (POLICY_LANDLOCK if abi else 0)
-                       | (POLICY_FILTER if filter else 0))
+        parts.flags = flags
+        parts.network = network
+        parts.filter_flags = filter_flags
         parts.rules = table
         parts.paths = paths
         parts.rule_count = count
-        parts.filter = _as_filter(filter)
+        parts.filter = _as_filter(code)
         parts.extra_filter = _as_filter(extra_filter)
         return Policy(_write_policy(&parts))
     finally:

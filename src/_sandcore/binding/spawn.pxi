@@ -38,9 +38,14 @@ cdef class Plan:
             come twice). All others are closed there.
         limits: (resource, soft, hard) each, as for setrlimit(2); at most 16.
         new_session: setsid(2): no terminal, and a process group of its own.
-        die_with_thread: SIGKILL when the *thread* that spawned ends (PR_SET_PDEATHSIG). For a
-            process's whole life, spawn from a thread that lives as long.
         umask: None leaves it.
+        inline: how a policy is put on the command. False: by a small helper process that is
+            confined once and clones the command as the caller's child; limits, umask and priority
+            that are not given are those of the time at which the policy was first used, and the
+            command ends with the caller. True: between clone and exec, for each command anew,
+            which costs more, and more with each rule, but needs no other process.
+        die_with_thread: SIGKILL when the *thread* that spawned ends (PR_SET_PDEATHSIG); for
+            commands without a policy, or inline.
 
     ValueError for NUL in a string, an empty argv or impossible counts.
     """
@@ -49,11 +54,17 @@ cdef class Plan:
     cdef Strings argv, env, programs
     cdef bytes cwd
     cdef readonly Policy policy
+    cdef readonly bint inline
+    cdef tuple given_limits
     cdef plan_limit limits[16]
 
     def __cinit__(self, argv, env, *, programs=None, Policy policy=None, cwd=None, fds=(0, 1, 2),
-                  limits=(), new_session=True, die_with_thread=False, umask=None):
+                  limits=(), new_session=True, umask=None, inline=False, die_with_thread=False):
         cdef int i
+        if die_with_thread and policy is not None and not inline:
+            raise ValueError("die_with_thread goes with no policy, or with inline")
+        self.inline = inline or policy is None
+        self.given_limits = tuple(limits)
         self.argv = Strings(argv)
         self.env = Strings(env)
         self.programs = Strings(programs if programs is not None else self.argv.items[:1])
@@ -102,6 +113,18 @@ def spawn(Plan plan not None):
     and neither process nor fd is left behind. May be called from any thread; the GIL is free
     meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
     """
+    if plan.inline:
+        return _spawn_inline(plan)
+    for _ in range(2):
+        nursery = _nursery_of(plan.policy)
+        started = nursery.spawn(plan)
+        if started is not None:
+            plan.policy.nurseries.append(nursery)
+            return started
+    raise LaneLost("the helper process was killed twice")
+
+
+cdef _spawn_inline(Plan plan):
     cdef plan_c c = plan.c  # a copy: the same plan may be spawned by several threads at once
     cdef int32_t pid = 0, pidfd = -1
     cdef int error
@@ -112,6 +135,66 @@ def spawn(Plan plan not None):
     if error:
         raise_stage(&c.report)
     return (pid, pidfd)
+
+
+cdef class Nursery:
+    """A helper process that spawns commands of one policy as the caller's children."""
+
+    cdef Helper helper
+    cdef int owner
+
+    def __cinit__(self, Policy policy not None):
+        cdef wire_reply ready
+        cdef int error
+        cdef uint64_t cookie = int.from_bytes(urandom(8), "little") | 1
+        self.owner = getpid()
+        self.helper = Helper(policy.with_cookie(cookie), HELPER_PATH)
+        with nogil:
+            error = client_direct(&self.helper.c, cookie, &ready)
+        if error:
+            ready.report.error = -error
+            raise_stage(&ready.report)
+
+    cdef spawn(self, Plan plan):
+        """(pid, pidfd), or None when this nursery is lost."""
+        cdef int32_t pid = 0, pidfd = -1
+        cdef int error
+        cdef stage_report report
+        cdef int32_t fds[PLAN_MAX_FDS]
+        cdef unsigned count = plan.c.fd_count
+        cdef Py_ssize_t size
+        cdef const uint8_t *at
+        memcpy(fds, plan.c.fds, sizeof(fds))
+        place = plan.cwd if plan.cwd is not None else getcwdb()
+        request = _request(plan.programs.items, plan.argv.items, _block(plan.env.items),
+                           len(plan.env.items), place, plan.given_limits,
+                           not plan.c.flags & PLAN_NEW_SESSION, plan.c.umask)
+        size = len(request)
+        at = <const uint8_t *><const char *>request
+        with nogil:
+            error = client_spawn(&self.helper.c, at, size, fds, count, &pid, &pidfd, &report)
+        if error == -EPIPE or error == -ETIMEDOUT:
+            return None
+        if error:
+            plan.policy.nurseries.append(self)
+            if report.error == 0:
+                report.error = -error
+            raise_stage(&report)
+        return (pid, pidfd)
+
+
+cdef Nursery _nursery_of(Policy policy):
+    """An idle nursery of this process, or a new one."""
+    cdef Nursery nursery
+    while policy.nurseries:
+        nursery = policy.nurseries.pop()
+        if nursery.owner == getpid():
+            return nursery
+    return Nursery(policy)
+
+
+cdef bytes _block(tuple items):
+    return b"".join([item + b"\0" for item in items])
 
 
 def wait(int pidfd, timeout=None):
@@ -125,7 +208,7 @@ def wait(int pidfd, timeout=None):
     cdef spawn_status status
     cdef int ended
     if timeout is not None:
-        deadline = client_now() + _nanoseconds(timeout)
+        deadline = packet_now() + _nanoseconds(timeout)
     while True:
         with nogil:
             ended = spawn_wait(pidfd, deadline, &status)

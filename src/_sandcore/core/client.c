@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "client.h"
 
+#include "packet.h"
 #include "spawn.h"
 
 #include <errno.h>
@@ -13,14 +14,11 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
-
-enum { MAX_FDS = 4 };
 
 /* Generous: a machine under full load is slow, not broken. */
 static const int64_t start_patience_ns = INT64_C(20) * 1000000000;
@@ -33,86 +31,13 @@ static void close_fd(int32_t *fd)
     }
 }
 
-int64_t client_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int client_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned fd_count)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int32_t) * MAX_FDS)];
-    } control;
-    struct iovec part = {.iov_base = (void *)(uintptr_t)packet, .iov_len = size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd_count > MAX_FDS) {
-        return -EINVAL;
-    }
-    if (fd_count > 0) {
-        memset(&control, 0, sizeof control);
-        message.msg_control = &control;
-        message.msg_controllen = CMSG_SPACE(sizeof(int32_t) * fd_count);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int32_t) * fd_count);
-        memcpy(CMSG_DATA(header), fds, sizeof(int32_t) * fd_count);
-    }
-    ssize_t sent;
-    do {
-        sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent < 0) {
-        return errno == ECONNRESET ? -EPIPE : -errno;
-    }
-    return (size_t)sent == size ? 0 : -EPROTO;
-}
-
-static int await_reply(int socket, int64_t deadline_ns)
-{
-    struct pollfd event = {.fd = socket, .events = POLLIN};
-    struct timespec left = {0};
-    if (deadline_ns != INT64_MAX) {
-        int64_t rest = deadline_ns - client_now();
-        left.tv_sec = rest > 0 ? rest / 1000000000 : 0;
-        left.tv_nsec = rest > 0 ? rest % 1000000000 : 0;
-    }
-    int ready = ppoll(&event, 1, deadline_ns == INT64_MAX ? NULL : &left, NULL);
-    if (ready < 0) {
-        return -errno;
-    }
-    return ready == 0 ? -ETIMEDOUT : 0;
-}
-
-int client_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
-{
-    ssize_t size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
-    if (size < 0 && errno == EAGAIN) {
-        int error = await_reply(socket, deadline_ns);
-        if (error) {
-            return error;
-        }
-        size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
-    }
-    if (size < 0) {
-        return errno == ECONNRESET ? -EPIPE : -errno;
-    }
-    if (size == 0) {
-        return -EPIPE;
-    }
-    return size == sizeof *reply ? 0 : -EPROTO;
-}
-
-/* As client_receive, but a signal is no reason to give up a start that takes a millisecond. */
+/* As packet_receive, but a signal is no reason to give up a start that takes a millisecond. */
 static int receive_ready(int socket, struct wire_reply *ready)
 {
-    int64_t deadline = client_now() + start_patience_ns;
+    int64_t deadline = packet_now() + start_patience_ns;
     int error;
     do {
-        error = client_receive(socket, deadline, ready);
+        error = packet_receive(socket, deadline, ready);
     } while (error == -EINTR);
     if (error == 0 && ready->kind != WIRE_READY) {
         error = -EPROTO;
@@ -183,7 +108,7 @@ static int exec_helper(const char *helper, const struct inheritance *fds, struct
                        struct stage_report *report)
 {
     const char *programs[] = {helper, NULL};
-    char *argv[] = {(char *)(uintptr_t) "sandcore-helper", NULL};
+    char *argv[] = {(char *)(uintptr_t)"sandcore-helper", NULL};
     char *envp[] = {NULL};
     struct plan plan = {
         .programs = programs,
@@ -238,7 +163,7 @@ int client_lane(struct client *client, struct wire_reply *ready)
         return -errno;
     }
     int32_t theirs = pair[1];
-    int error = client_send(client->control, &kind, sizeof kind, &theirs, 1);
+    int error = packet_send(client->control, &kind, sizeof kind, &theirs, 1);
     close(pair[1]);
     if (error == 0) {
         error = receive_ready(pair[0], ready);
@@ -248,6 +173,72 @@ int client_lane(struct client *client, struct wire_reply *ready)
         return error;
     }
     return pair[0];
+}
+
+int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready)
+{
+    struct wire_direct order = {.kind = WIRE_DIRECT, .cookie = cookie};
+    memset(ready, 0, sizeof *ready);
+    ready->report.stage = STAGE_LANE;
+    int error = packet_send(client->control, &order, sizeof order, NULL, 0);
+    return error ? error : receive_ready(client->control, ready);
+}
+
+/* A reply that brings a pidfd. Signals are no reason to lose a child that has been started. */
+static int receive_started(int socket, struct wire_reply *reply, int32_t *pidfd)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int32_t))];
+    } control;
+    struct iovec part = {.iov_base = reply, .iov_len = sizeof *reply};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    int64_t deadline = packet_now() + start_patience_ns;
+    int error;
+    do {
+        error = packet_await(socket, deadline);
+    } while (error == -EINTR);
+    if (error) {
+        return error;
+    }
+    ssize_t size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    struct cmsghdr *header = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    *pidfd = -1;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        memcpy(pidfd, CMSG_DATA(header), sizeof *pidfd);
+    }
+    if (size <= 0) {
+        return size == 0 || errno == ECONNRESET ? -EPIPE : -errno;
+    }
+    return size == sizeof *reply ? 0 : -EPROTO;
+}
+
+int client_spawn(struct client *client, const uint8_t *request, size_t size, const int32_t *fds,
+                 unsigned fd_count, int32_t *pid, int32_t *pidfd, struct stage_report *report)
+{
+    struct wire_reply reply;
+    siginfo_t info;
+    *report = (struct stage_report){.stage = STAGE_REQUEST};
+    int error = packet_send_request(client->control, request, size, fds, fd_count);
+    if (error == 0) {
+        error = receive_started(client->control, &reply, pidfd);
+    }
+    if (error) {
+        return error;
+    }
+    if (reply.kind == WIRE_STARTED && *pidfd >= 0) {
+        *pid = reply.pid;
+        return 0;
+    }
+    if (*pidfd >= 0) { /* it is ours, and a stage of it failed: nobody must see its zombie */
+        waitid((idtype_t)P_PIDFD, (id_t)*pidfd, &info, WEXITED);
+        close_fd(pidfd);
+    }
+    *report = reply.report;
+    return reply.kind == WIRE_FAILED ? -reply.report.error : -EPROTO;
 }
 
 /* Shutdown reaches the root process even where a fork of ours holds copies of the socket. */

@@ -10,7 +10,7 @@
 struct client {
     int32_t control; /* socket to the root process; -1: closed */
     int32_t pid, pidfd;
-    int32_t owner; /* pid of the process that started it: a forked copy of us must not touch it */
+    int32_t owner;  /* pid of the process that started it: a forked copy of us must not touch it */
     int32_t scoped; /* as proved by the root process */
 };
 
@@ -23,17 +23,16 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
 /* Opens a lane: its socket, or a negative errno with the stage in ready->report. */
 int client_lane(struct client *client, struct wire_reply *ready);
 
+/* Makes the helper a nursery. 0, or a negative errno with the stage in ready->report. */
+int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready);
+
+/* Lets a nursery spawn a command as the caller's own child. request: a struct wire_run and its body.
+ * 0 with pid and pidfd (close-on-exec); a negative errno with the stage in *report where the command
+ * did not start (then nothing is left behind); -EPIPE or -ETIMEDOUT when the nursery is lost. */
+int client_spawn(struct client *client, const uint8_t *request, size_t size, const int32_t *fds,
+                 unsigned fd_count, int32_t *pid, int32_t *pidfd, struct stage_report *report);
+
 /* Ends the helper and everything in it, and reaps it. In a forked copy it only closes the fds. */
 void client_close(struct client *client);
-
-/* Sends one packet with fds. 0 or a negative errno (-EPIPE: the other side is gone). */
-int client_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned fd_count);
-
-/* Receives one reply, waiting until the deadline (CLOCK_MONOTONIC, ns) at most. 0, -EPIPE when the
- * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. */
-int client_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
-
-/* CLOCK_MONOTONIC in nanoseconds. */
-int64_t client_now(void);
 
 #endif

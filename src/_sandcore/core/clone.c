@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__)
 SYS_UNINSTRUMENTED long sys_clone(unsigned long flags, void *stack_top, int *pidfd,
-                                  int (*entry)(void *), void *argument)
+                                  unsigned long tls, int (*entry)(void *), void *argument)
 {
     /* The child pops these two, which leaves its stack aligned as a call expects. */
     void **stack = (void **)((uintptr_t)stack_top & ~(uintptr_t)15);
@@ -11,7 +11,7 @@ SYS_UNINSTRUMENTED long sys_clone(unsigned long flags, void *stack_top, int *pid
     *--stack = argument;
     long result;
     register long r10 __asm__("r10") = 0;
-    register long r8 __asm__("r8") = 0;
+    register long r8 __asm__("r8") = (long)tls;
     __asm__ volatile("syscall\n\t"
                      "test %%rax, %%rax\n\t"
                      "jnz 1f\n\t"
@@ -25,14 +25,14 @@ SYS_UNINSTRUMENTED long sys_clone(unsigned long flags, void *stack_top, int *pid
                      "hlt\n"
                      "1:"
                      : "=a"(result)
-                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(pidfd), "r"(r10), "r"(r8),
-                       [exit] "i"(SYS_exit_group)
+                     : "a"(SYS_clone), "D"(flags), "S"(stack), "d"(pidfd), "r"(r10),
+                       "r"(r8), [exit] "i"(SYS_exit_group)
                      : "rcx", "r11", "memory");
     return result;
 }
 #elif defined(__aarch64__)
 SYS_UNINSTRUMENTED long sys_clone(unsigned long flags, void *stack_top, int *pidfd,
-                                  int (*entry)(void *), void *argument)
+                                  unsigned long tls, int (*entry)(void *), void *argument)
 {
     void **stack = (void **)((uintptr_t)stack_top & ~(uintptr_t)15);
     *--stack = (void *)(uintptr_t)entry;
@@ -41,7 +41,7 @@ SYS_UNINSTRUMENTED long sys_clone(unsigned long flags, void *stack_top, int *pid
     register long x0 __asm__("x0") = (long)flags;
     register long x1 __asm__("x1") = (long)stack;
     register long x2 __asm__("x2") = (long)pidfd;
-    register long x3 __asm__("x3") = 0;
+    register long x3 __asm__("x3") = (long)tls;
     register long x4 __asm__("x4") = 0;
     __asm__ volatile("svc 0\n\t"
                      "cbnz x0, 1f\n\t"

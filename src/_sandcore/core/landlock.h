@@ -25,10 +25,11 @@
 
 /* What a path is for. */
 enum landlock_class {
-    LANDLOCK_CLASS_READ = 1,  /* read, execute, list */
-    LANDLOCK_CLASS_WRITE = 2, /* READ, and change and make everything but device nodes */
+    LANDLOCK_CLASS_READ = 1,   /* read, execute, list */
+    LANDLOCK_CLASS_WRITE = 2,  /* READ, and change and make everything but device nodes */
     LANDLOCK_CLASS_DEVICE = 3, /* read and write, device ioctls; no execute, nothing made */
-    LANDLOCK_CLASS_NAMES = 4   /* list, of directories only: what is read below has rules of its own */
+    LANDLOCK_CLASS_NAMES =
+        4 /* list, of directories only: what is read below has rules of its own */
 };
 
 /* What a layer restricts. */

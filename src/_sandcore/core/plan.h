@@ -15,10 +15,10 @@
 #define PLAN_MAX_FDS 16
 
 enum plan_flags {
-    PLAN_NEW_SESSION = 1u << 0,      /* setsid: no controlling terminal, a process group of its own */
-    PLAN_DIE_WITH_PARENT = 1u << 1,  /* SIGKILL when the parent *thread* ends */
-    PLAN_RESET_HANDLERS = 1u << 2,   /* the parent may have handlers or ignored signals */
-    PLAN_SHARES_FDS = 1u << 3,       /* cloned with CLONE_FILES: unshare before touching the table */
+    PLAN_NEW_SESSION = 1u << 0, /* setsid: no controlling terminal, a process group of its own */
+    PLAN_DIE_WITH_PARENT = 1u << 1, /* SIGKILL when the parent *thread* ends */
+    PLAN_RESET_HANDLERS = 1u << 2,  /* the parent may have handlers or ignored signals */
+    PLAN_SHARES_FDS = 1u << 3,      /* cloned with CLONE_FILES: unshare before touching the table */
     PLAN_DROP_CAPABILITIES = 1u << 4,
     PLAN_NO_NEW_PRIVS = 1u << 5,
 };
@@ -41,12 +41,12 @@ struct plan {
     const char *cwd;             /* absolute path; NULL: as it is */
     const struct plan_limit *limits;
     uint32_t limit_count;
-    uint32_t flags;        /* enum plan_flags */
+    uint32_t flags;            /* enum plan_flags */
     int32_t fds[PLAN_MAX_FDS]; /* fds[i] becomes i in the command; all others are closed */
-    uint32_t fd_count;     /* 3 to PLAN_MAX_FDS */
-    int32_t parent;        /* pid that getppid must give; for PLAN_DIE_WITH_PARENT */
-    int32_t umask;         /* -1: as it is */
-    int32_t ruleset;       /* Landlock ruleset; -1: none, or the parent has it already */
+    uint32_t fd_count;         /* 3 to PLAN_MAX_FDS */
+    int32_t parent;            /* pid that getppid must give; for PLAN_DIE_WITH_PARENT */
+    int32_t umask;             /* -1: as it is */
+    int32_t ruleset;           /* Landlock ruleset; -1: none, or the parent has it already */
     struct plan_filter filter, extra_filter;
     struct stage_report report; /* written by the child */
 };

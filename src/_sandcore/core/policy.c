@@ -11,7 +11,7 @@
 #include <linux/stat.h>
 #include <string.h>
 
-#define POLICY_VERSION 1u
+#define POLICY_VERSION 2u
 
 static size_t aligned(size_t bytes)
 {
@@ -35,10 +35,10 @@ int64_t policy_size(const struct policy_parts *parts)
             return -E2BIG;
         }
     }
-    size_t size = sizeof(struct policy_header) + aligned(strings) +
-                  parts->rule_count * sizeof(struct policy_rule) +
-                  ((size_t)parts->filter.count + parts->extra_filter.count) *
-                      sizeof(struct sock_filter);
+    size_t size =
+        sizeof(struct policy_header) + aligned(strings) +
+        parts->rule_count * sizeof(struct policy_rule) +
+        ((size_t)parts->filter.count + parts->extra_filter.count) * sizeof(struct sock_filter);
     return size > POLICY_MAX_BYTES ? -E2BIG : (int64_t)size;
 }
 
@@ -74,6 +74,8 @@ int policy_write(const struct policy_parts *parts, uint8_t *out, size_t size)
         .filter_count = parts->filter.count,
         .extra_filter_count = parts->extra_filter.count,
         .string_bytes = (uint32_t)aligned(offset),
+        .network = parts->network,
+        .filter_flags = parts->filter_flags,
     };
     memset(out, 0, size);
     uint8_t *at = append(out, &header, sizeof header);
@@ -117,10 +119,10 @@ static int header_is_sound(const struct policy_header *header, size_t size)
     if (((header->flags & POLICY_FILTER) != 0) != (header->filter_count != 0)) {
         return 0; /* a filter that is announced and absent would be a hole */
     }
-    size_t expected = sizeof *header + header->rule_count * sizeof(struct policy_rule) +
-                      ((size_t)header->filter_count + header->extra_filter_count) *
-                          sizeof(struct sock_filter) +
-                      header->string_bytes;
+    size_t expected =
+        sizeof *header + header->rule_count * sizeof(struct policy_rule) +
+        ((size_t)header->filter_count + header->extra_filter_count) * sizeof(struct sock_filter) +
+        header->string_bytes;
     return expected == size;
 }
 
@@ -154,8 +156,8 @@ static int add_rule(int ruleset, const struct policy_view *view, const struct po
     long error = SYS_5(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &found);
     if (error == 0) {
         int is_dir = (found.stx_mode & S_IFMT) == S_IFDIR;
-        uint64_t rights = landlock_granted((int)view->header->abi, rule->access, is_dir,
-                                           view->header->handle);
+        uint64_t rights =
+            landlock_granted((int)view->header->abi, rule->access, is_dir, view->header->handle);
         /* Nothing to grant is not an error: reads need no rule where reads are not handled. */
         error = rights ? landlock_add_path(ruleset, (int)fd, rights) : 0;
     }

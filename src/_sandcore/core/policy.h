@@ -22,7 +22,8 @@ enum policy_flags {
 };
 
 enum policy_rule_flags {
-    POLICY_RULE_OPTIONAL = 1u << 0, /* may have vanished since it was listed: then it grants nothing */
+    POLICY_RULE_OPTIONAL = 1u
+        << 0, /* may have vanished since it was listed: then it grants nothing */
 };
 
 struct policy_rule {
@@ -43,6 +44,8 @@ struct policy_header {
     uint32_t filter_count;       /* instructions */
     uint32_t extra_filter_count; /* instructions */
     uint32_t string_bytes;
+    uint32_t network; /* enum seccomp_network and SECCOMP_* flags: what the filter was made of, */
+    uint32_t filter_flags; /* so that it can be made anew with a cookie */
     uint32_t reserved;
 };
 
@@ -56,6 +59,7 @@ struct policy_view {
 /* What a blob is made of. paths[i] belongs to rules[i], whose path field is filled in here. */
 struct policy_parts {
     uint32_t arch, abi, flags, handle;
+    uint32_t network, filter_flags;
     struct policy_rule *rules;
     const char *const *paths;
     uint32_t rule_count;

@@ -110,7 +110,7 @@ static void probe_child(struct probe *out)
     int pidfd = -1;
     SYS_4(SYS_rt_sigprocmask, SIGNALS_SETMASK, &all, &before, sizeof(all));
     long pid = sys_clone(CLONE_VM_FLAG | CLONE_VFORK_FLAG | CLONE_PIDFD_FLAG, stack + CHILD_STACK,
-                         &pidfd, probe_enter, &error);
+                         &pidfd, 0, probe_enter, &error);
     SYS_4(SYS_rt_sigprocmask, SIGNALS_SETMASK, &before, 0, sizeof(before));
     if (pid < 0) {
         out->userns_errno = (int32_t)-pid;

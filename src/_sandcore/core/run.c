@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 struct ends {
@@ -63,52 +62,6 @@ static void close_our_ends(struct ends *ends)
     }
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t size)
-{
-    while (size > 0) {
-        ssize_t written = write(fd, bytes, size);
-        if (written < 0 && errno == EINTR) {
-            continue;
-        }
-        if (written < 0) {
-            return -errno;
-        }
-        bytes += written;
-        size -= (size_t)written;
-    }
-    return 0;
-}
-
-/* A long request does not fit into a packet: its body travels as a memory file. */
-static int send_in_memfd(const struct run_setup *setup, const int32_t *command)
-{
-    struct wire_run header;
-    memcpy(&header, setup->request, sizeof header);
-    int memfd = memfd_create("sandcore-request", MFD_CLOEXEC);
-    if (memfd < 0) {
-        return -errno;
-    }
-    header.flags |= WIRE_IN_MEMFD;
-    int32_t fds[4] = {command[0], command[1], command[2], memfd};
-    int error = write_all(memfd, setup->request + sizeof header, header.body);
-    if (error == 0) {
-        error = client_send(setup->lane, &header, sizeof header, fds, 4);
-    }
-    close(memfd);
-    return error;
-}
-
-static int send_request(const struct run_setup *setup, const int32_t *command)
-{
-    if (setup->request_size < sizeof(struct wire_run)) {
-        return -EINVAL;
-    }
-    if (setup->request_size > sizeof(struct wire_run) + WIRE_MAX_INLINE) {
-        return send_in_memfd(setup, command);
-    }
-    return client_send(setup->lane, setup->request, setup->request_size, command, 3);
-}
-
 int run_start(const struct run_setup *setup, struct run *run)
 {
     struct ends ends;
@@ -134,7 +87,8 @@ int run_start(const struct run_setup *setup, struct run *run)
         close_our_ends(&ends);
     }
     if (error == 0) {
-        error = send_request(setup, ends.command);
+        error =
+            packet_send_request(setup->lane, setup->request, setup->request_size, ends.command, 3);
     }
     close_command_ends(&ends);
     return error;
@@ -146,9 +100,9 @@ int run_kill(struct run *run)
     if (run->kill_until_ns != INT64_MAX) {
         return 0;
     }
-    run->kill_until_ns = client_now() + RUN_KILL_PATIENCE_NS;
+    run->kill_until_ns = packet_now() + RUN_KILL_PATIENCE_NS;
     run->killed = 1;
-    return client_send(run->lane, &kind, sizeof kind, NULL, 0);
+    return packet_send(run->lane, &kind, sizeof kind, NULL, 0);
 }
 
 /* The leader has ended and nothing more is to be expected: what is left of its tree goes. */
@@ -156,14 +110,14 @@ static int sweep(struct run *run)
 {
     uint32_t kind = WIRE_SWEEP;
     run->drain_until_ns = INT64_MAX;
-    run->kill_until_ns = client_now() + RUN_KILL_PATIENCE_NS;
-    return client_send(run->lane, &kind, sizeof kind, NULL, 0);
+    run->kill_until_ns = packet_now() + RUN_KILL_PATIENCE_NS;
+    return packet_send(run->lane, &kind, sizeof kind, NULL, 0);
 }
 
 /* A packet from the lane: RUN_DONE, 0 to go on, or a negative errno. */
 static int take_reply(struct run *run)
 {
-    int error = client_receive(run->lane, client_now(), &run->reply);
+    int error = packet_receive(run->lane, packet_now(), &run->reply);
     if (error == -EINTR || error == -ETIMEDOUT) {
         return 0;
     }
@@ -174,7 +128,7 @@ static int take_reply(struct run *run)
     case WIRE_EXITED:
         if (run->kill_until_ns == INT64_MAX) { /* else it is being killed already */
             run->leader_ended = 1;
-            run->drain_until_ns = client_now() + RUN_DRAIN_LIMIT_NS;
+            run->drain_until_ns = packet_now() + RUN_DRAIN_LIMIT_NS;
         }
         return 0;
     case WIRE_DONE:

@@ -2,7 +2,7 @@
 #ifndef SANDCORE_RUN_H
 #define SANDCORE_RUN_H
 
-#include "client.h"
+#include "packet.h"
 #include "pump.h"
 
 /* How long output may still come after the leader has ended while others of its tree hold the pipe:

@@ -37,6 +37,9 @@ struct seccomp_options {
     uint32_t arch;    /* AUDIT_ARCH_X86_64 or AUDIT_ARCH_AARCH64; any host compiles either */
     uint32_t network; /* enum seccomp_network */
     uint32_t flags;
+    uint64_t cookie; /* not 0: a clone with CLONE_PARENT and this number in the place of its TLS
+                      * passes. The helper spawns the caller's children so; what it spawns does not
+                      * know the number, and without CLONE_SETTLS the kernel does not look at it. */
 };
 
 /* More than any options need (a test counts); what callers reserve. */

@@ -77,7 +77,7 @@ int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd)
     lower_fds(plan, kept);
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGSET_BYTES);
     long child = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | SIGCHLD,
-                           stack + SPAWN_STACK, pidfd, child_main, plan);
+                           stack + SPAWN_STACK, pidfd, 0, child_main, plan);
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, SIGSET_BYTES);
     restore_fds(plan, kept);
     if (child < 0) {

@@ -12,8 +12,8 @@
 #include <sys/resource.h>
 
 struct spawn_status {
-    int32_t status;  /* wait status, as wait4 gives it */
-    int32_t reaped;  /* 0: somebody else reaped it (SIGCHLD is ignored); status is still right */
+    int32_t status; /* wait status, as wait4 gives it */
+    int32_t reaped; /* 0: somebody else reaped it (SIGCHLD is ignored); status is still right */
     struct rusage usage; /* zero where reaped is 0 */
 };
 

@@ -77,8 +77,9 @@ static inline long sys_call(long nr, long a, long b, long c, long d, long e, lon
 
 /* Clones with a stack of the child's own and runs entry(argument) there; the child ends with what
  * entry returns. A vforked child on its parent's stack would overwrite frames that the compiler
- * believes untouched, hence the second stack. pidfd may be NULL when flags lack CLONE_PIDFD. */
-long sys_clone(unsigned long flags, void *stack_top, int *pidfd, int (*entry)(void *),
-               void *argument);
+ * believes untouched, hence the second stack. pidfd may be NULL when flags lack CLONE_PIDFD. `tls`
+ * means nothing to the kernel (flags lack CLONE_SETTLS), but a filter sees it. */
+long sys_clone(unsigned long flags, void *stack_top, int *pidfd, unsigned long tls,
+               int (*entry)(void *), void *argument);
 
 #endif

@@ -40,7 +40,10 @@
 #define WHY_CONNECT "sockets of services on the host; the address lies behind a pointer"
 #define WHY_SENDTO "an address to send to needs no connect; a fast open skips Landlock's TCP rules"
 #define WHY_FASTOPEN "a fast open skips Landlock's TCP rules"
-#define WHY_IOCTL "types into the terminal, or changes inode flags; CVE-2017-5226, CVE-2019-10063"
+#define WHY_IOCTL                                                                                  \
+    "types into the terminal (CVE-2017-5226, CVE-2019-10063), changes inode flags, or copies "     \
+    "whole "                                                                                       \
+    "trees past Landlock (snapshots)"
 #define WHY_FCNTL "stalls others for the lease break time, or signals threads when files change"
 #define WHY_PRCTL "rewrites what /proc says of the process"
 #define WHY_PERSONALITY "turns off address randomisation, makes what is readable executable"
@@ -213,7 +216,8 @@ static const char *const syscalls_rule_texts[RULE_COUNT] = {
     [RULE_SENDMSG] = "no MSG_FASTOPEN with network",
     [RULE_SENDMMSG] = "no MSG_FASTOPEN with network",
     [RULE_IOCTL] = "not TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, "
-                   "FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY",
+                   "FS_IOC_ENABLE_VERITY, FS_IOC_*_ENCRYPTION_{POLICY,KEY}; no subvolumes of btrfs and "
+                   "bcachefs, no OCFS2_IOC_REFLINK",
     [RULE_FCNTL] = "not F_SETLEASE, F_SETDELEG, F_NOTIFY, F_SETOWN_EX",
     [RULE_PRCTL] = "not PR_SET_MM",
     [RULE_PERSONALITY] = "only 0, and 0xffffffff which asks",

@@ -1,8 +1,9 @@
 /* Messages between the caller and the helper, one per packet of a SOCK_SEQPACKET pair.
  *
  * caller -> root     WIRE_LANE  + [lane socket]             a new lane, please
- * caller -> lane     WIRE_RUN   + [stdin, stdout, stderr]   a command; the body follows the header,
- *                               + [memfd]                   or lies in a memory file when it is long
+ * caller -> root     WIRE_DIRECT                            be a nursery: spawn children of mine
+ * caller -> lane     WIRE_RUN   + [fds 0, 1, 2, ...]         a command; the body follows the header,
+ *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
  *                    WIRE_SWEEP                             the leader has ended: end what is left
  * root, lane -> caller
@@ -10,6 +11,8 @@
  *                    WIRE_FAILED                            the command did not start: stage, errno
  *                    WIRE_EXITED                            the leader has ended, others live on
  *                    WIRE_DONE                              nothing of the command is left
+ * nursery -> caller  WIRE_STARTED + [pidfd]                 it runs, and is the caller's child
+ *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
  * One command at a time per lane, so that no message needs a name. The usual command costs two
  * packets: RUN and DONE. */
@@ -25,16 +28,19 @@
 #define WIRE_MAX_BODY (64u << 20)
 #define WIRE_MAX_LIMITS 16u
 #define WIRE_MAX_STRINGS (1u << 20)
+#define WIRE_MAX_FDS (PLAN_MAX_FDS + 1) /* of the command, and the memory file */
 
 enum wire_kind {
     WIRE_LANE = 1,
     WIRE_RUN = 2,
     WIRE_KILL = 3,
     WIRE_SWEEP = 4,
+    WIRE_DIRECT = 5,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
     WIRE_DONE = 19,
+    WIRE_STARTED = 20,
 };
 
 enum wire_flags {
@@ -42,12 +48,19 @@ enum wire_flags {
     WIRE_KEEP_SESSION = 1u << 1, /* stay in the caller's session and group: a terminal's job */
 };
 
+/* The packet of WIRE_DIRECT. */
+struct wire_direct {
+    uint32_t kind;
+    uint32_t reserved;
+    uint64_t cookie; /* that of the policy's filter */
+};
+
 /* The body: limit_count struct plan_limit, then NUL-terminated strings: cwd, programs, args, envs. */
 struct wire_run {
     uint32_t kind; /* enum wire_kind; the short messages consist of this field alone */
     uint32_t flags;
-    uint32_t body; /* bytes */
-    int32_t umask; /* -1: as it is */
+    uint32_t body;                         /* bytes */
+    int32_t umask;                         /* -1: as it is */
     uint32_t limits, programs, args, envs; /* counts */
 };
 
@@ -60,11 +73,11 @@ struct wire_usage {
 
 struct wire_reply {
     uint32_t kind;
-    int32_t pid;                /* READY: of the lane or root; else of the leader, as the helper sees it */
+    int32_t pid; /* READY: of the lane or root; else of the leader, as the helper sees it */
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were reaped */
-    uint32_t scoped;            /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
     uint32_t reserved;
     struct wire_usage usage; /* DONE */
 };

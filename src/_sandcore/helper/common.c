@@ -48,9 +48,8 @@ int helper_open_children(void)
 static void kill_children(const struct helper *helper)
 {
     char list[4096];
-    long size = helper->children < 0
-                    ? 0
-                    : SYS_4(SYS_pread64, helper->children, list, sizeof list, 0);
+    long size =
+        helper->children < 0 ? 0 : SYS_4(SYS_pread64, helper->children, list, sizeof list, 0);
     int32_t pid = 0;
     for (long i = 0; i < size; i++) {
         if (list[i] >= '0' && list[i] <= '9') {
@@ -94,6 +93,24 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
     }
 }
 
+void helper_send(int socket, const struct wire_reply *reply, int fd)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int32_t))];
+    } control = {.header = {.cmsg_level = SOL_SOCKET,
+                            .cmsg_type = SCM_RIGHTS,
+                            .cmsg_len = CMSG_LEN(sizeof(int32_t))}};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+    }
+    SYS_3(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
+}
+
 void helper_send_ready(const struct helper *helper, int fd, int stage, int error)
 {
     struct wire_reply reply = {
@@ -102,7 +119,7 @@ void helper_send_ready(const struct helper *helper, int fd, int stage, int error
         .report = {.stage = stage, .error = error},
         .scoped = (uint32_t)helper->scoped,
     };
-    SYS_6(SYS_sendto, fd, &reply, sizeof reply, MSG_NOSIGNAL, 0, 0);
+    helper_send(fd, &reply, -1);
 }
 
 static void take_fds(struct msghdr *message, int32_t *fds, unsigned max)
@@ -121,7 +138,7 @@ long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned ma
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int32_t) * 4)];
+        char bytes[CMSG_SPACE(sizeof(int32_t) * WIRE_MAX_FDS)];
     } control;
     struct iovec part = {.iov_base = buffer, .iov_len = size};
     struct msghdr message = {.msg_iov = &part,

@@ -9,7 +9,10 @@
  * dumpable, which ends the tracing; that they may kill or stop it cannot be had without copying
  * every rule into a nested domain for each command (1.4 times the cost with 1,000 rules). Hence the
  * root: its domain encloses theirs, so their signals do not reach it, and the moment a lane dies or
- * stops it ends the whole sandbox. Killing the lane is suicide, not escape. */
+ * stops it ends the whole sandbox. Killing the lane is suicide, not escape.
+ *
+ * A *nursery* is a root that the caller asked to spawn children of the caller's own (CLONE_PARENT),
+ * for libraries that wait for them themselves. It confines itself and has no lanes. */
 #ifndef SANDCORE_HELPER_H
 #define SANDCORE_HELPER_H
 
@@ -56,9 +59,33 @@ void helper_send_ready(const struct helper *helper, int fd, int stage, int error
  * at the end of the stream, or a negative errno; -EMSGSIZE when it did not fit. */
 long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned max);
 
+/* Sends a reply, with a fd unless that is -1. */
+void helper_send(int socket, const struct wire_reply *reply, int fd);
+
+/* One request from its packet to its child. */
+struct request {
+    struct plan plan; /* report: what failed, STAGE_NONE if nothing */
+    int32_t fds[WIRE_MAX_FDS];
+    int32_t pid, pidfd; /* of the child; 0 and -1 when there is none */
+    void *mapped_body, *mapped_pointers;
+    size_t body_bytes, pointer_bytes;
+};
+
+/* Waits for a packet and reads it: 1: a request, sound or with what is wrong in its report; 0: none
+ * that means anything now; negative: the other side is gone. Not for two requests at once. */
+int request_receive(int socket, struct request *request);
+
+/* Clones its command: clone flags beside CLONE_VM | CLONE_VFORK | CLONE_PIDFD, and what to pass in
+ * the place of TLS. */
+void request_start(struct request *request, unsigned long flags, uint64_t tls);
+
+/* Gives back what it holds but the pidfd: its fds, or no reader ever sees the end of the output. */
+void request_release(struct request *request);
+
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);
 __attribute__((noreturn)) void lane_main(struct helper *helper, int socket);
+__attribute__((noreturn)) void nursery_main(struct helper *helper, uint64_t cookie);
 __attribute__((noreturn)) void root_main(void);
 
 #endif

@@ -14,18 +14,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { LANE_STACK = 16384, LANE_POINTERS = 4096 };
-
-/* One request is small and they come one by one: fixed memory, so that nothing can run out. */
-static struct {
-    union {
-        struct wire_run run;
-        uint8_t bytes[sizeof(struct wire_run) + WIRE_MAX_INLINE];
-    } message;
-    const char *pointers[LANE_POINTERS];
-    _Alignas(16) uint8_t stack[LANE_STACK];
-} memory;
-
 struct command {
     int32_t pid, pidfd;
     int32_t status;
@@ -53,17 +41,6 @@ static int confine_lane(struct helper *helper)
     }
     SYS_1(SYS_close, HELPER_RULESET);
     return error == 0 ? child_install_filter(&helper->policy.filter) : (int)error;
-}
-
-static void send_reply(int socket, const struct wire_reply *reply)
-{
-    SYS_6(SYS_sendto, socket, reply, sizeof *reply, MSG_NOSIGNAL, 0, 0);
-}
-
-static void send_failure(int socket, const struct stage_report *report)
-{
-    struct wire_reply reply = {.kind = WIRE_FAILED, .report = *report};
-    send_reply(socket, &reply);
 }
 
 static void note_ended(struct command *command, int32_t pid, int32_t status,
@@ -128,7 +105,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     if (present && left && command->ended) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
-        send_reply(socket, &early);
+        helper_send(socket, &early, -1);
         present = receive_order(socket);
     }
     if (left) {
@@ -140,112 +117,33 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .status = command->status,
                               .swept = reaped,
                               .usage = command->usage};
-    send_reply(socket, &done);
+    helper_send(socket, &done, -1);
     return present;
 }
 
-struct request {
-    struct wire_run *run;
-    const uint8_t *body;
-    const char **pointers;
-    void *mapped_body, *mapped_pointers;
-};
-
-static void *map_bytes(size_t size, int fd)
-{
-    long at = SYS_6(SYS_mmap, 0, size, fd < 0 ? PROT_READ | PROT_WRITE : PROT_READ,
-                    fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_PRIVATE, fd, 0);
-    return at < 0 ? 0 : (void *)at;
-}
-
-/* Body and pointers: here when they fit, mapped when they do not. */
-static int open_request(struct request *request, long size, int memfd)
-{
-    struct wire_run *run = request->run;
-    if ((size_t)size < sizeof *run) {
-        return -EINVAL;
-    }
-    int error = wire_check(run);
-    if (error) {
-        return error;
-    }
-    request->body = memory.message.bytes + sizeof *run;
-    request->pointers = memory.pointers;
-    if (run->flags & WIRE_IN_MEMFD) {
-        request->mapped_body = run->body ? map_bytes(run->body, memfd) : 0;
-        request->body = request->mapped_body;
-        if (request->body == 0) {
-            return -ENOMEM;
-        }
-    } else if ((size_t)size != sizeof *run + run->body) {
-        return -EINVAL;
-    }
-    if (wire_pointers(run) > LANE_POINTERS) {
-        request->mapped_pointers = map_bytes(wire_pointers(run) * sizeof(char *), -1);
-        request->pointers = request->mapped_pointers;
-    }
-    return request->pointers ? 0 : -ENOMEM;
-}
-
-static void close_request(struct request *request)
-{
-    if (request->mapped_body) {
-        SYS_2(SYS_munmap, request->mapped_body, request->run->body);
-    }
-    if (request->mapped_pointers) {
-        SYS_2(SYS_munmap, request->mapped_pointers, wire_pointers(request->run) * sizeof(char *));
-    }
-}
-
-/* Starts the command; its pid and pidfd, or what failed in the plan's report. */
-static void start(struct plan *plan, struct command *command)
-{
-    long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD,
-                         memory.stack + LANE_STACK, &command->pidfd, child_main, plan);
-    if (pid < 0) {
-        plan->report = (struct stage_report){.stage = STAGE_CLONE, .error = (int32_t)-pid};
-        return;
-    }
-    command->pid = (int32_t)pid;
-    if (plan->report.stage != STAGE_NONE) {
-        SYS_4(SYS_wait4, pid, 0, __WALL, 0);
-        SYS_1(SYS_close, command->pidfd);
-    }
-}
-
 /* One request from its packet to its last reply. False: the caller is gone. */
-static int serve(const struct helper *helper, int socket, long size, const int32_t *fds)
+static int serve(const struct helper *helper, int socket, struct request *request)
 {
-    struct request request = {.run = &memory.message.run};
-    struct command command = {.pid = 0};
-    struct plan plan = {.ruleset = -1,
-                        .parent = (int32_t)SYS_0(SYS_getpid),
-                        .extra_filter = helper->policy.extra_filter,
-                        .fds = {fds[0], fds[1], fds[2]},
-                        .fd_count = 3};
-    int error = fds[2] < 0 ? -EBADF : open_request(&request, size, fds[3]);
-    if (error == 0) {
-        error = wire_parse(request.run, request.body, request.pointers, &plan);
-    }
-    if (error) {
-        plan.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
-    } else {
-        plan.flags = PLAN_DIE_WITH_PARENT;
-        plan.flags |= request.run->flags & WIRE_KEEP_SESSION ? 0u : PLAN_NEW_SESSION;
-        start(&plan, &command);
-    }
-    for (int i = 0; i < 4; i++) {
-        if (fds[i] >= 0) {
-            SYS_1(SYS_close, fds[i]); /* or no reader ever sees the end of the output */
+    struct plan *plan = &request->plan;
+    plan->parent = (int32_t)SYS_0(SYS_getpid);
+    plan->flags |= PLAN_DIE_WITH_PARENT;
+    plan->extra_filter = helper->policy.extra_filter;
+    request_start(request, SIGCHLD, 0);
+    request_release(request);
+    int present = 1;
+    if (plan->report.stage != STAGE_NONE) {
+        struct wire_reply failed = {.kind = WIRE_FAILED, .report = plan->report};
+        if (request->pid > 0) {
+            SYS_4(SYS_wait4, request->pid, 0, __WALL, 0);
         }
+        helper_send(socket, &failed, -1);
+    } else {
+        struct command command = {.pid = request->pid, .pidfd = request->pidfd};
+        present = attend(helper, socket, &command);
     }
-    close_request(&request);
-    if (plan.report.stage != STAGE_NONE) {
-        send_failure(socket, &plan.report);
-        return 1;
+    if (request->pidfd >= 0) {
+        SYS_1(SYS_close, request->pidfd);
     }
-    int present = attend(helper, socket, &command);
-    SYS_1(SYS_close, command.pidfd);
     return present;
 }
 
@@ -254,12 +152,9 @@ void lane_main(struct helper *helper, int socket)
     int error = confine_lane(helper);
     helper_send_ready(helper, socket, error ? STAGE_LANE : STAGE_NONE, -error);
     while (error == 0) {
-        int32_t fds[4];
-        long size = helper_receive(socket, &memory.message, sizeof memory.message, fds, 4);
-        if (size == sizeof(uint32_t)) {
-            continue; /* a KILL that crossed the DONE it came too late for */
-        }
-        if (size <= 0 || !serve(helper, socket, size, fds)) {
+        struct request request;
+        int received = request_receive(socket, &request);
+        if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {
             break;
         }
     }

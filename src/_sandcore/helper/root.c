@@ -47,8 +47,8 @@ static int allow_renames(int ruleset, int abi, uint32_t handle)
     if (top < 0) {
         return (int)top;
     }
-    int error = landlock_add_path(ruleset, (int)top,
-                                  landlock_granted(abi, LANDLOCK_CLASS_READ, 1, handle));
+    int error =
+        landlock_add_path(ruleset, (int)top, landlock_granted(abi, LANDLOCK_CLASS_READ, 1, handle));
     close_fd((int)top);
     return error;
 }
@@ -148,6 +148,23 @@ static void drain_signals(int signals)
     SYS_3(SYS_read, signals, info, sizeof info);
 }
 
+/* The caller's next word: a lane, or to be a nursery, which does not come back. */
+static int take_order(struct helper *helper, int signals)
+{
+    struct wire_direct order = {0};
+    int32_t socket;
+    long size = helper_receive(HELPER_CONTROL, &order, sizeof order, &socket, 1);
+    if (size == sizeof order && order.kind == WIRE_DIRECT) {
+        close_fd(signals);
+        nursery_main(helper, order.cookie);
+    }
+    if (size != sizeof order.kind || order.kind != WIRE_LANE || socket < 0) {
+        return 0;
+    }
+    start_lane(helper, socket, signals);
+    return 1;
+}
+
 /* Serves until the caller closes, the caller ends, or a lane is attacked. */
 static void watch(struct helper *helper, int signals)
 {
@@ -171,14 +188,8 @@ static void watch(struct helper *helper, int signals)
                 return;
             }
         }
-        if (events[0].revents) {
-            uint32_t kind = 0;
-            int32_t socket;
-            long size = helper_receive(HELPER_CONTROL, &kind, sizeof kind, &socket, 1);
-            if (size != sizeof kind || kind != WIRE_LANE || socket < 0) {
-                return;
-            }
-            start_lane(helper, socket, signals);
+        if (events[0].revents && !take_order(helper, signals)) {
+            return;
         }
     }
 }
@@ -189,8 +200,8 @@ void root_main(void)
     uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
-    long signals = SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES,
-                         SFD_CLOEXEC | SFD_NONBLOCK);
+    long signals =
+        SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     int error = signals < 0 ? (int)signals : set_up(&helper);
     helper_send_ready(&helper, HELPER_CONTROL, error ? STAGE_HELPER : STAGE_NONE, -error);
     if (error == 0) {

@@ -1,7 +1,7 @@
 """What a policy becomes, as values that can be read, and commands under one mechanism alone.
 
-For `sandbox debug` and `sandbox --version`. What is explained must be what is enforced: the blob
-that comes of the parts shown here is compared with the one that the backend makes of the policy.
+For `sandbox debug` and `sandbox --version`. What is explained is made by the same functions of the
+backend as what is enforced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import _sandcore
-from sandbox.backends.linux import check_host, compile_blob
+from sandbox.backends.linux import (
+    ACCESS,
+    check_host,
+    compile_blob,
+    filter_options,
+    handle_of,
+    rule_parts,
+)
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.diagnose import explain_start
 from sandbox.errors import SandboxBug
@@ -37,12 +44,6 @@ __all__ = [
 
 Mechanism = Literal["landlock", "seccomp"]
 Instruction = tuple[int, int, int, int]  # code, jt, jf, k
-
-_ACCESS = {
-    "read": _sandcore.ACCESS_READ,
-    "write": _sandcore.ACCESS_WRITE,
-    "device": _sandcore.ACCESS_DEVICE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +95,6 @@ class SeccompView:
     program: tuple[Instruction, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What a policy comes to, before it is one blob."""
-
-    rules: tuple[tuple[bytes, int, bool], ...]
-    handle: int
-    network: int
-    flags: int
-    blob: _sandcore.Policy
-
-
 def host_probe() -> _sandcore.Probe:
     """What the kernel offers to this process. Raises ``OSError`` when it cannot be asked."""
     return _sandcore.probe()
@@ -128,11 +118,11 @@ def explain_landlock(resolved: ResolvedPolicy, enforcement: Enforcement) -> Land
     if resolved.policy.unconfined:
         return LandlockView(abi)
     rules = compile_rules(resolved, abi)
-    handle = _parts(resolved.policy, rules, abi).handle
+    handle = handle_of(resolved.policy, rules, abi)
     handled, network, scopes = _sandcore.landlock_rights(abi, handle)
     views = []
     for rule in rules.rules:
-        rights = _sandcore.landlock_grants(abi, _ACCESS[rule.access], rule.is_dir, handle)
+        rights = _sandcore.landlock_grants(abi, ACCESS[rule.access], rule.is_dir, handle)
         path = rule.path.decode("utf-8", "backslashreplace")
         views.append(RuleView(path, rule.access, rule.is_dir, tuple(rights)))
     views.sort(key=lambda view: (view.path, view.access))
@@ -147,44 +137,15 @@ def explain_seccomp(policy: SandboxPolicy) -> SeccompView:
     check_host(policy, probe)
     if policy.unconfined:
         return SeccompView(policy.network, (), ())
-    parts = _parts(policy, _NO_RULES, probe.landlock_abi)
-    rows = _sandcore.syscall_rows(network=parts.network, flags=parts.flags)
+    network, flags = filter_options(policy, probe.landlock_abi)
+    rows = _sandcore.syscall_rows(network=network, flags=flags)
     calls = [SyscallView(*row) for row in rows]
     calls.sort(key=lambda call: call.name)
-    return SeccompView(policy.network, tuple(calls), tuple(parts.blob.filter))
+    program = compile_blob(policy, _NO_RULES, probe.landlock_abi).filter
+    return SeccompView(policy.network, tuple(calls), tuple(program))
 
 
 _NO_RULES = Rules(rules=(), handle_read=False, handle_names=False, weaker=())
-
-
-def _parts(policy: SandboxPolicy, rules: Rules, abi: int) -> _Parts:
-    """The parts of a policy, proved to be those of its blob."""
-    triples = tuple([(r.path, _ACCESS[r.access], not r.named) for r in rules.rules])
-    handle, (network, flags) = _handle(policy, rules, abi), _filter_options(policy, abi)
-    program = _sandcore.compile_filter(network=network, flags=flags)
-    made = _sandcore.compile_policy(
-        triples, abi=abi, handle=handle, filter=program, extra_filter=policy.extra_filter or b""
-    )
-    if made != compile_blob(policy, rules, abi):
-        raise SandboxBug("what is explained is not what is enforced")
-    return _Parts(triples, handle, network, flags, made)
-
-
-def _handle(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
-    """What Landlock handles; as ``compile_blob``."""
-    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
-    handle |= _sandcore.HANDLE_READ if rules.handle_read else 0
-    handle |= _sandcore.HANDLE_NAMES if rules.handle_names else 0
-    handle |= _sandcore.HANDLE_TCP if policy.network == "none" and abi >= 4 else 0
-    handle |= _sandcore.HANDLE_UNIX if abi >= 9 else 0
-    return handle | (_sandcore.HANDLE_UDP if policy.network == "none" and abi >= 10 else 0)
-
-
-def _filter_options(policy: SandboxPolicy, abi: int) -> tuple[int, int]:
-    """The filter's network and flags; as ``compile_blob``."""
-    network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
-    scoped = _sandcore.FILTER_UNIX_SCOPED if abi >= 9 else 0
-    return network, _sandcore.FILTER_ALLOW_PTRACE | scoped
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +209,12 @@ def _under(mechanism: Mechanism, resolved: ResolvedPolicy) -> _sandcore.Policy:
     check_host(policy, probe)
     if policy.unconfined:
         return compile_blob(policy, None, 0)
-    parts = _parts(policy, compile_rules(resolved, abi), abi)
     if mechanism == "landlock":
-        return _sandcore.compile_policy(parts.rules, abi=abi, handle=parts.handle)
-    program = _sandcore.compile_filter(network=parts.network, flags=parts.flags)
-    return _sandcore.compile_policy(filter=program, extra_filter=policy.extra_filter or b"")
+        rules = compile_rules(resolved, abi)
+        return _sandcore.compile_policy(
+            rule_parts(rules), abi=abi, handle=handle_of(policy, rules, abi)
+        )
+    network, flags = filter_options(policy, abi)
+    return _sandcore.compile_policy(
+        network=network, filter_flags=flags, extra_filter=policy.extra_filter or b""
+    )

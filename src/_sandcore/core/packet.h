@@ -1,0 +1,28 @@
+/* Packets between the caller and the helper: sending, receiving, waiting with a clock. */
+#ifndef SANDCORE_PACKET_H
+#define SANDCORE_PACKET_H
+
+#include "wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Sends one packet with fds. 0 or a negative errno (-EPIPE: the other side is gone). */
+int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned fd_count);
+
+/* Sends a request (struct wire_run and its body) with the command's fds; a body that is too long for
+ * a packet goes as a memory file. As packet_send. */
+int packet_send_request(int socket, const uint8_t *request, size_t size, const int32_t *fds,
+                        unsigned fd_count);
+
+/* Receives one reply, waiting until the deadline (CLOCK_MONOTONIC, ns) at most. 0, -EPIPE when the
+ * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. */
+int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
+
+/* Waits until something can be received: 0, -ETIMEDOUT, -EINTR. */
+int packet_await(int socket, int64_t deadline_ns);
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+int64_t packet_now(void);
+
+#endif
