@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import click
 
 from sandbox.cli.text import complain
-from sandbox.cli.waiting import Ended, die_of
+from sandbox.cli.waiting import Ended, die_of, flush_output
 from sandbox.errors import SandboxException, WorkspaceRefused
 
 __all__ = ["main"]
@@ -99,7 +98,7 @@ def guarded(call: Callable[[], int]) -> int:
     """The exit status of `call`, whatever comes out of it."""
     try:
         status = call()
-        sys.stdout.flush()
+        flush_output()
     except Ended as ended:
         die_of(ended.number)
     except SandboxException as error:

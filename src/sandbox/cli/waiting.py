@@ -17,7 +17,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["Ended", "Waiting", "die_of"]
+__all__ = ["Ended", "Waiting", "die_of", "flush_output"]
 
 _NOTED = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -66,11 +66,17 @@ class Waiting:
             raise Ended(number)
 
 
+def flush_output() -> None:
+    """Writes out what is still to be printed. Python has no stdout where it came closed."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def die_of(number: int) -> NoReturn:
     """Ends this process by a signal, as if it had never been caught."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
-        sys.stdout.flush()
+        flush_output()
     finally:
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
