@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox.errors import InvalidPath
 from sandbox.paths import ancestors, below, clean, depth, follow, real
 
-NAMES = st.text("ab.", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+NAMES = st.sampled_from(["a", "ab", "a.b", "b"])
 PATHS = st.lists(NAMES, max_size=4).map(lambda parts: "/" + "/".join(parts))
 
 

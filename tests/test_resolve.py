@@ -144,6 +144,7 @@ def test_home_and_what_contains_it_are_no_workspace(place: Path, home: Path) -> 
             settle(workspace_write(), work, home)
         assert caught.value.path == str(work)
         assert "name the directory of one project" in str(caught.value)
+        assert ("HOME itself" in str(caught.value)) is (work == home)
         with pytest.raises(WorkspaceRefused):
             settle(workspace_write(work), None, home)
 

@@ -285,7 +285,10 @@ MACHINE: tuple[Secret, ...] = (
     *_rows(
         "dir",
         "private keys of this machine's services",
-        "tls:etc/ssl/private; tls:etc/pki/tls/private; tls:etc/letsencrypt; wireguard:etc/wireguard",
+        """
+        tls:etc/ssl/private; tls:etc/pki/tls/private; tls:etc/letsencrypt;
+        wireguard:etc/wireguard
+        """,
         "linux",
     ),
     *_rows(
