@@ -191,6 +191,7 @@ def start_under(
         policy=policy,
         cwd=cwd.encode("utf-8", "surrogateescape"),
         new_session=False,
+        inline=True,  # nothing else of ours between the command and what is shown
         die_with_thread=True,
     )
     try:
