@@ -155,28 +155,40 @@ static bpf_label seccomp_sendto(struct seccomp_build *b)
 static bpf_label seccomp_ioctl(struct seccomp_build *b)
 {
     static const uint32_t requests[] = {
+        /* rising, for the tree */
         0x5412u,     /* TIOCSTI */
         0x541cu,     /* TIOCLINUX */
-        0x5423u,     /* TIOCSETD */
         0x541du,     /* TIOCCONS */
+        0x5423u,     /* TIOCSETD */
         0x40086602u, /* FS_IOC_SETFLAGS */
-        0x401c5820u, /* FS_IOC_FSSETXATTR */
-        0x40806685u, /* FS_IOC_ENABLE_VERITY */
-        0x800c6613u, /* FS_IOC_SET_ENCRYPTION_POLICY */
-        0xc0506617u, /* FS_IOC_ADD_ENCRYPTION_KEY */
-        0xc0406618u, /* FS_IOC_REMOVE_ENCRYPTION_KEY: locks the user's files */
-        0x50009401u, /* BTRFS_IOC_SNAP_CREATE */
-        0x50009417u, /* BTRFS_IOC_SNAP_CREATE_V2 */
-        0x5000940eu, /* BTRFS_IOC_SUBVOL_CREATE */
-        0x50009418u, /* BTRFS_IOC_SUBVOL_CREATE_V2 */
-        0x5000940fu, /* BTRFS_IOC_SNAP_DESTROY */
-        0x5000943fu, /* BTRFS_IOC_SNAP_DESTROY_V2 */
         0x4008941au, /* BTRFS_IOC_SUBVOL_SETFLAGS */
+        0x40186f04u, /* OCFS2_IOC_REFLINK: copies a file to a path */
+        0x401c5820u, /* FS_IOC_FSSETXATTR */
         0x4020bc10u, /* BCH_IOCTL_SUBVOLUME_CREATE */
         0x4020bc11u, /* BCH_IOCTL_SUBVOLUME_DESTROY */
-        0x40186f04u, /* OCFS2_IOC_REFLINK: copies a file to a path */
+        0x40806685u, /* FS_IOC_ENABLE_VERITY */
+        0x50009401u, /* BTRFS_IOC_SNAP_CREATE */
+        0x5000940eu, /* BTRFS_IOC_SUBVOL_CREATE */
+        0x5000940fu, /* BTRFS_IOC_SNAP_DESTROY */
+        0x50009417u, /* BTRFS_IOC_SNAP_CREATE_V2 */
+        0x50009418u, /* BTRFS_IOC_SUBVOL_CREATE_V2 */
+        0x5000943fu, /* BTRFS_IOC_SNAP_DESTROY_V2 */
+        0x800c6613u, /* FS_IOC_SET_ENCRYPTION_POLICY */
+        0xc0406618u, /* FS_IOC_REMOVE_ENCRYPTION_KEY: locks the user's files */
+        0xc0506617u, /* FS_IOC_ADD_ENCRYPTION_KEY */
     };
-    return seccomp_is(b, 1, requests, COUNT(requests), b->deny, b->allow);
+    struct bpf_range ranges[2 * COUNT(requests) + 1] = {{0, b->allow}};
+    size_t count = 1;
+    for (size_t i = 0; i < COUNT(requests); i++) {
+        if (ranges[count - 1].start == requests[i]) { /* goes on from the one before */
+            ranges[count - 1].start++;
+            continue;
+        }
+        ranges[count++] = (struct bpf_range){requests[i], b->deny};
+        ranges[count++] = (struct bpf_range){requests[i] + 1, b->allow};
+    }
+    bpf_tree(&b->writer, ranges, count);
+    return bpf_load(&b->writer, ARG_LOW(1));
 }
 
 /* F_SETOWN and F_SETSIG stay: event loops use them, ioctl(FIOSETOWN) does the same, and Landlock's
