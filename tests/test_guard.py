@@ -599,7 +599,7 @@ def test_what_is_beyond_the_bounds_is_said(workspace: Path, script: str, cause: 
     subprocess.run(["bash", "-euc", script], cwd=workspace, check=True)
     guard = guard_of(workspace)
     assert [cause in weaker.cause for weaker in guard.weaker] == [True]
-    assert {weaker.part for weaker in guard.weaker} == {"protected names"}
+    assert {weaker.part for weaker in guard.weaker} == {"protected"}
     assert during(guard, workspace, "true") == ()
 
 
@@ -623,6 +623,26 @@ def test_an_error_is_told_and_hides_nothing(repo: Path, monkeypatch: pytest.Monk
         denials = guard.after()
     assert kinds(denials, repo) == [("unrestored", ".git/config"), ("unrestored", ".envrc")]
     assert all("Read-only file system" in denial.evidence for denial in denials)
+
+
+def test_an_error_with_one_planted_name_does_not_hide_what_else_was_done(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def refuse_some(source: bytes, target: bytes, **fds: int) -> None:
+        if source == b"pre-push":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target, **fds)
+
+    monkeypatch.setattr(nofollow.os, "rename", refuse_some)
+    script = "for i in pre-push post-commit update; do echo evil > .git/hooks/$i; done"
+    denials = during(guard_of(repo), repo, script)
+    assert kinds(denials, repo) == [
+        ("unrestored", ".git/hooks/pre-push"),
+        ("planted", ".git/hooks/update"),
+        ("changed", ".git/hooks/post-commit"),
+    ]
 
 
 def test_a_root_that_is_gone_is_told_and_watched_again_when_it_is_back(workspace: Path) -> None:

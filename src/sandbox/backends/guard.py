@@ -9,7 +9,8 @@ The usual answer is that nothing happened, and costs two looks at the kernel's c
 stand for the *state* that the snapshot was taken in. A host may change these names between
 commands: then the snapshot is taken anew, but only while no command is in flight, or what one of
 them is just doing would become the state to return to. For the same reason a workspace has one
-guard: a second one could not know what the first one's commands are doing.
+guard: a second one could not know what the first one's commands are doing. What could not be put
+back is told once; then it is the state, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sandbox.backends.restore import restore
-from sandbox.backends.snapshot import PART, Plan, Snapshot, take_snapshot
+from sandbox.backends.snapshot import MEND, PART, Plan, Snapshot, take_snapshot
 from sandbox.backends.watched import Wanted, on_the_way
 from sandbox.paths import below, depth
 from sandbox.result import Denial, Weaker
@@ -56,7 +57,7 @@ class Guard:
     ) -> None:
         self._roots, beyond = _wanted_roots(roots, protected)
         self._beyond = tuple(
-            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}")
+            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}", MEND)
             for path in beyond
         )
         self._stamps = stamps

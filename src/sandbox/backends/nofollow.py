@@ -21,6 +21,7 @@ __all__ = [
     "Kind",
     "change_mode",
     "entries",
+    "find_directory",
     "identity",
     "is_aside",
     "join",
@@ -28,12 +29,14 @@ __all__ = [
     "look",
     "make_directory",
     "move_aside",
+    "move_line",
     "open_directory",
     "put_file",
     "put_link",
     "read_file",
     "read_link",
     "shell",
+    "swap_line",
     "unlock_directory",
 ]
 
@@ -109,6 +112,25 @@ def entries(fd: int, limit: int) -> dict[bytes, bool] | None:
                 return None
             names[os.fsencode(entry.name)] = entry.is_dir(follow_symlinks=False)
     return names
+
+
+def find_directory(fd: int, wanted: Identity, marks: set[bytes], limit: int) -> bytes | None:
+    """The name, among at most ``limit``, of the directory that is ``wanted``, unlocked.
+
+    The number of a removed directory is given to the next new one, so that it says little: one of
+    the names ``marks`` must be in it.
+    """
+    for name in entries(fd, limit) or ():
+        found = look(fd, name)
+        if found is None or identity(found) != wanted or kind_of(found) != "dir":
+            continue
+        inside, _ = unlock_directory(name, fd)  # moving it changes what is in it too: ".."
+        try:
+            if not marks.isdisjoint(entries(inside, limit) or ()):
+                return name
+        finally:
+            os.close(inside)
+    return None
 
 
 def read_file(fd: int, name: bytes, limit: int) -> bytes | None:
@@ -204,6 +226,16 @@ def shell(path: bytes) -> str:
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(map(_escaped, path)) + "'"
+
+
+def move_line(source: bytes, target: bytes) -> str:
+    """The line for a shell that renames."""
+    return f"mv -fT -- {shell(source)} {shell(target)}"
+
+
+def swap_line(aside: bytes, path: bytes) -> str:
+    """The line that puts ``aside`` in the place of a directory, which is kept."""
+    return f"{move_line(path, aside + b'.undone')} && {move_line(aside, path)}"
 
 
 def _escaped(byte: int) -> str:

@@ -18,37 +18,36 @@ Access lists and other extended attributes are not put back.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 
 from sandbox.backends.nofollow import (
     change_mode,
     entries,
+    find_directory,
     identity,
     join,
     kind_of,
     look,
     make_directory,
     move_aside,
+    move_line,
     put_file,
     put_link,
     read_file,
     read_link,
     shell,
+    swap_line,
     unlock_directory,
 )
 from sandbox.backends.snapshot import FILE_MAX, NAMES_MAX, Node
+from sandbox.backends.watched import MARKS, is_head
 from sandbox.result import Denial
 
 __all__ = ["restore"]
 
 # With more new entries than this in one directory, the directory is moved aside as a whole.
 _PLANTED_MAX = 64
-_HEAD_MAX = 4096
-_HEAD = re.compile(rb"(ref: ?refs/[^\0\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
-# What is in these, of which nothing is watched.
-_MARKS = {b"objects": frozenset({b"pack", b"info"}), b"refs": frozenset({b"heads"})}
 _OWNER = 0o700
 _READABLE = 0o400
 
@@ -135,7 +134,7 @@ class _Restore:
     def _planted(self, fd: int, path: bytes, mode: int | None = None) -> bytes:
         """Move what was not there aside; ``mode`` is what an undo has to give back."""
         aside = self._aside(fd, path, "planted")
-        undo = _mv(aside, path)
+        undo = move_line(aside, path)
         if mode is not None:
             undo = f"chmod {mode:04o} -- {shell(aside)} && {undo}"
         self._say("planted", path, f"was not there before; moved to {shell(aside)}", undo)
@@ -149,7 +148,7 @@ class _Restore:
             return
         aside = self._aside(fd, path, "changed") if found is not None else b""
         where = f"; what the command left is {shell(aside)}" if aside else ""
-        undo = _mv(aside, path) if aside else ""
+        undo = move_line(aside, path) if aside else ""
         try:
             done = _put(fd, node)
         except OSError as error:
@@ -161,7 +160,7 @@ class _Restore:
         elif not aside:
             self._say("removed", path, "was removed; it is put back", f"rm -- {shell(path)}")
         else:
-            undo = _swap(aside, path) if kind_of(found) == "dir" else undo
+            undo = swap_line(aside, path) if kind_of(found) == "dir" else undo
             self._say("changed", path, f"was changed; it is put back{where}", undo)
 
     def _settle_mode_of_file(self, fd: int, node: Node, path: bytes, found: os.stat_result) -> None:
@@ -191,13 +190,14 @@ class _Restore:
         """Everything in a directory, and its permissions."""
         inside, mode = unlock_directory(node.name, fd)
         try:
-            if self._added(inside, node, path):
-                os.close(inside)
-                inside, mode = self._move_all(fd, node, path)
-            self._contents(inside, node, path)
-            self._settle_mode(inside, node, path, mode)
+            is_flooded = self._added(inside, node, path)
+            if not is_flooded:
+                self._contents(inside, node, path)
+                self._settle_mode(inside, node, path, mode)
         finally:
             os.close(inside)
+        if is_flooded:
+            self._anew(fd, node, path)
 
     def _added(self, fd: int, node: Node, path: bytes) -> bool:
         """Move aside what was added to a directory; True when that is too much for it."""
@@ -210,71 +210,74 @@ class _Restore:
         if sum(join(path, name) not in self._moved for name in new) > _PLANTED_MAX:
             return True
         for name in new:
-            place = join(path, name)
-            found = look(fd, name)
-            if found is None:
-                continue
-            mode = stat.S_IMODE(found.st_mode) if kind_of(found) == "dir" else None
-            if place not in self._moved:
-                place = self._planted(fd, place, mode)
-            # Some programs load every directory that they find here, whatever its name.
-            if mode:
-                change_mode(fd, os.path.basename(place), identity(found), 0)
+            try:
+                self._disarm(fd, join(path, name))
+            except OSError as error:
+                self.failed(join(path, name), error)
         return False
 
-    def _move_all(self, fd: int, node: Node, path: bytes) -> tuple[int, int]:
-        """Move a flooded directory aside and make it anew; as ``unlock_directory``."""
+    def _disarm(self, fd: int, path: bytes) -> None:
+        """Move an entry aside; a directory is closed too, as some programs load any they find."""
+        found = look(fd, os.path.basename(path))
+        if found is None:
+            return
+        mode = stat.S_IMODE(found.st_mode) if kind_of(found) == "dir" else None
+        if path not in self._moved:
+            path = self._planted(fd, path, mode)
+        if mode:
+            change_mode(fd, os.path.basename(path), identity(found), 0)
+
+    def _anew(self, fd: int, node: Node, path: bytes) -> None:
+        """Move a flooded directory aside, and make it again with what was watched in it."""
         aside = self._aside(fd, path, "planted")
         text = f"more than {_PLANTED_MAX} entries were added; all of it is {shell(aside)}"
-        self._say("planted", path, text, _swap(aside, path))
+        self._say("planted", path, text, swap_line(aside, path))
         assert node.found is not None
         make_directory(fd, node.name, node.found)
-        return unlock_directory(node.name, fd)
+        inside, mode = unlock_directory(node.name, fd)
+        try:
+            self._contents(inside, node, path)
+            self._settle_mode(inside, node, path, mode)
+        finally:
+            os.close(inside)
 
     def _bring_back(self, fd: int, node: Node, path: bytes, found: Found) -> bool:
         """Put a directory back that is not where it was; whether there is one now."""
         assert node.found is not None
         aside = self._aside(fd, path, "planted") if found is not None else b""
         where = f"; what was in its place is {shell(aside)}" if aside else ""
-        old = self._move_home(fd, node, path)
+        try:
+            old = self._move_home(fd, node, path)
+            is_made = not old and (node.need == "there" or node.names is not None)
+            if is_made:
+                make_directory(fd, node.name, node.found)
+        except OSError as error:
+            text = f"moved or removed, and not put back ({error.strerror or error}){where}"
+            self._say("unrestored", path, text, move_line(aside, path) if aside else "")
+            return False
         if old:
-            undo = _mv(path, old) + (f" && {_mv(aside, path)}" if aside else "")
+            undo = move_line(path, old) + (f" && {move_line(aside, path)}" if aside else "")
             self._say("moved", path, f"was moved to {shell(old)}; it is back{where}", undo)
             return True
-        if node.need == "there" or node.names is not None:
-            make_directory(fd, node.name, node.found)
-            undo = _swap(aside, path) if aside else f"rm -r -- {shell(path)}"
+        if is_made:
+            undo = swap_line(aside, path) if aside else f"rm -r -- {shell(path)}"
             text = f"was removed; it is made anew with what was watched in it{where}"
             self._say("removed", path, text, undo)
             return True
         text = f"is gone, and under no other name in {shell(self._root)}{where}"
-        self._say("lost", path, text, _mv(aside, path) if aside else "")
+        self._say("lost", path, text, move_line(aside, path) if aside else "")
         return False
 
     def _move_home(self, fd: int, node: Node, path: bytes) -> bytes:
-        """Move a directory back that was renamed within its root or its parent; where it was.
-
-        The number of a removed directory is given to the next new one, so that it says little:
-        something that was in it must be in it still.
-        """
+        """Move a directory back that was renamed within its root or its parent; where it was."""
+        assert node.found is not None
         marks = {child.name for child in node.children} | (node.names or frozenset())
-        marks |= _MARKS.get(node.name, frozenset())
+        marks |= MARKS.get(node.name, frozenset())
         for up_fd, up in ((self._root_fd, self._root), (fd, os.path.dirname(path))):
-            for name in entries(up_fd, NAMES_MAX) or ():
-                found, place = look(up_fd, name), join(up, name)
-                if found is None or node.found is None or kind_of(found) != "dir":
-                    continue
-                if identity(found) != identity(node.found) or path.startswith(place + b"/"):
-                    continue
-                # Moving it changes what is in it (".."): that needs its permissions too.
-                inside, _ = unlock_directory(name, up_fd)
-                try:
-                    is_marked = not marks.isdisjoint(entries(inside, NAMES_MAX) or ())
-                finally:
-                    os.close(inside)
-                if is_marked:
-                    os.rename(name, node.name, src_dir_fd=up_fd, dst_dir_fd=fd)
-                    return place
+            name = find_directory(up_fd, identity(node.found), marks, NAMES_MAX)
+            if name and not path.startswith(join(up, name) + b"/"):
+                os.rename(name, node.name, src_dir_fd=up_fd, dst_dir_fd=fd)
+                return join(up, name)
         return b""
 
     def _settle_mode(self, fd: int, node: Node, path: bytes, had: int) -> None:
@@ -296,23 +299,17 @@ def _is_same(fd: int, node: Node, found: Found) -> bool:
     is_locked = found is not None and kind == "file" and not found.st_mode & _READABLE
     if found is not None and is_locked and not node.has_mode(found):
         change_mode(fd, node.name, identity(found), stat.S_IMODE(found.st_mode) | _READABLE)
-    if node.need == "head" and _is_head(fd, node.name, kind):
+    if node.need == "head" and is_head(fd, node.name, kind):
         return True
     if found is None or kind != node.kind:
         return False
     if kind == "link":
         return read_link(fd, node.name) == node.data
     if kind == "file" and node.data is not None:
+        if found.st_size != len(node.data):
+            return False
         return read_file(fd, node.name, FILE_MAX) == node.data
     return node.has_state(found)
-
-
-def _is_head(fd: int, name: bytes, kind: str) -> bool:
-    """Whether this is a HEAD as git writes it, so that git takes the directory for its own."""
-    if kind == "link":
-        return read_link(fd, name).startswith(b"refs/")
-    data = read_file(fd, name, _HEAD_MAX) if kind == "file" else None
-    return data is not None and _HEAD.fullmatch(data) is not None
 
 
 def _put(fd: int, node: Node) -> bool:
@@ -324,12 +321,3 @@ def _put(fd: int, node: Node) -> bool:
     else:
         put_file(fd, node.name, node.data, node.found)
     return True
-
-
-def _mv(source: bytes, target: bytes) -> str:
-    return f"mv -fT -- {shell(source)} {shell(target)}"
-
-
-def _swap(aside: bytes, path: bytes) -> str:
-    """The line that puts ``aside`` in the place of a directory, which is kept."""
-    return f"{_mv(path, aside + b'.undone')} && {_mv(aside, path)}"

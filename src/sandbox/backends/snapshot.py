@@ -38,6 +38,7 @@ from sandbox.result import Weaker
 
 __all__ = [
     "FILE_MAX",
+    "MEND",
     "NAMES_MAX",
     "NESTED_MAX",
     "PART",
@@ -55,7 +56,8 @@ __all__ = [
 
 Need = Literal["same", "pin", "there", "head", "any"]
 
-PART = "protected names"
+PART = "protected"
+MEND = "isolation 'namespaces'"
 FILE_MAX = 1 << 20  # bytes of one file of which a copy is kept
 NAMES_MAX = 4096  # names in one directory
 _BYTES_MAX = 8 << 20  # of all copies
@@ -162,7 +164,7 @@ class Survey:
     def weaker(self) -> tuple[Weaker, ...]:
         """What is not watched: one part for each cause, with its first path."""
         return tuple(
-            Weaker(PART, f"{cause}: {shell(paths[0])}" + _more(len(paths) - 1))
+            Weaker(PART, f"{cause}: {shell(paths[0])}" + _more(len(paths) - 1), MEND)
             for cause, paths in self._blind.items()
         )
 

@@ -13,8 +13,9 @@ there was no ``.git`` at all.
 from __future__ import annotations
 
 import os
+import re
 
-from sandbox.backends.nofollow import entries, kind_of, look
+from sandbox.backends.nofollow import Kind, entries, kind_of, look, read_file, read_link
 from sandbox.backends.snapshot import (
     NAMES_MAX,
     NESTED_MAX,
@@ -26,10 +27,15 @@ from sandbox.backends.snapshot import (
     everything,
 )
 
-__all__ = ["Wanted", "on_the_way"]
+__all__ = ["MARKS", "Wanted", "is_head", "on_the_way"]
 
 Wanted = dict[bytes, "Wanted"]  # the way to each protected path; empty at its end
 
+# What is always in these, of which nothing is watched.
+MARKS = {b"objects": frozenset({b"pack", b"info"}), b"refs": frozenset({b"heads"})}
+
+_HEAD_MAX = 4096
+_HEAD = re.compile(rb"(ref: ?refs/[^\0\n]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 _DEPTH = 2  # a protected directory's own entries, and those of its directories
 _NESTED_DEPTH = 4  # names of submodules have slashes
 
@@ -43,6 +49,14 @@ def on_the_way(wanted: Wanted) -> Plan:
             for name, rest in wanted.items()
         ],
     )
+
+
+def is_head(fd: int, name: bytes, kind: Kind) -> bool:
+    """Whether this is a HEAD as git writes it, so that git takes the directory for its own."""
+    if kind == "link":
+        return read_link(fd, name).startswith(b"refs/")
+    data = read_file(fd, name, _HEAD_MAX) if kind == "file" else None
+    return data is not None and _HEAD.fullmatch(data) is not None
 
 
 def _protected(survey: Survey, here: Directory) -> Found:
