@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -655,6 +656,48 @@ def test_a_root_that_is_gone_is_told_and_watched_again_when_it_is_back(workspace
     assert kinds(during(guard, workspace, "echo evil > .envrc"), workspace) == [
         ("planted", ".envrc")
     ]
+
+
+SWAPPING = """
+import os, sys
+hooks, link, old = (sys.argv[1] + name for name in ("/.git/hooks", "/link", "/.git/old"))
+os.symlink(sys.argv[2], link)
+print(flush=True)
+while True:
+    for source, target in ((hooks, old), (link, hooks), (hooks, link), (old, hooks)):
+        try:
+            os.rename(source, target)
+        except OSError:
+            pass
+        if not os.path.lexists(link):
+            os.symlink(sys.argv[2], link)
+"""
+
+
+def test_a_link_that_comes_and_goes_while_things_are_put_back_leads_nowhere(
+    repo: Path, outside: Path
+) -> None:
+    """The command that ended has a neighbour that still runs, and is hostile."""
+    for name in ("pre-commit", "post-commit", "config"):
+        (outside / name).write_text("theirs\n")
+    before = tree(outside)
+    guard = guard_of(repo)
+    guard.before()
+    swapping = [sys.executable, "-c", SWAPPING, str(repo), str(outside)]
+    with subprocess.Popen(swapping, stdout=subprocess.PIPE) as neighbour:
+        assert neighbour.stdout is not None
+        neighbour.stdout.readline()
+        found: list[Denial] = []
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            guard.before()
+            found.extend(guard.after())
+        neighbour.kill()
+    guard.after()
+    assert {"moved", "planted"} & {denial.kind for denial in found}
+    assert tree(outside) == before
+    assert os.listdir(repo / ".git/hooks")
+    assert not (repo / ".git/hooks").is_symlink()
 
 
 LOCKED = """
