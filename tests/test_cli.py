@@ -293,10 +293,16 @@ def test_json_to_a_closed_pipe_is_no_traceback(cli: Cli) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_sigterm_ends_the_tree_and_then_us_by_the_same_signal(cli: Cli) -> None:
+def test_sigterm_ends_the_tree_and_then_us_by_the_same_signal(cli: Cli, place: Path) -> None:
+    tmp = place / "tmp"
+    tmp.mkdir()
+    env = {**os.environ, "TMPDIR": str(tmp)}
     script = "trap '' TERM; echo $$; sleep 1000 & sleep 1000"
     started = subprocess.Popen(
-        [*SANDBOX, "run", "--", "sh", "-c", script], stdout=subprocess.PIPE, cwd=cli.workspace
+        [*SANDBOX, "run", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        cwd=cli.workspace,
+        env=env,
     )
     assert started.stdout is not None
     with started, started.stdout as stream:
@@ -304,6 +310,7 @@ def test_sigterm_ends_the_tree_and_then_us_by_the_same_signal(cli: Cli) -> None:
         started.terminate()
         assert started.wait(30) == -signal.SIGTERM
     assert not Path(f"/proc/{pid}").exists()
+    assert list(tmp.iterdir()) == []
 
 
 def test_an_interrupt_ends_a_captured_command(cli: Cli) -> None:
