@@ -25,7 +25,7 @@ import require  # noqa: E402
 USER = 1000
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fuzz", parent=settings.get_profile("ci"), max_examples=5_000)
+settings.register_profile("fuzz", parent=settings.get_profile("ci"), max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
