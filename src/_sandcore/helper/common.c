@@ -61,6 +61,11 @@ static void kill_children(const struct helper *helper)
     }
 }
 
+int helper_is_stop(int32_t status)
+{
+    return (status & 0xff) == 0x7f;
+}
+
 /* With a scope one call is enough: the kernel signals under the lock that fork needs, and a fork of
  * a process with a fatal signal pending fails. */
 uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *leader_status,
@@ -82,6 +87,9 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
         }
         if (pid <= 0) {
             return reaped;
+        }
+        if (helper_is_stop(status)) {
+            continue;
         }
         reaped++;
         if (pid == leader && leader_status) {

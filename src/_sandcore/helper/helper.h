@@ -45,6 +45,10 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
 struct rusage;
 void helper_add_usage(struct wire_usage *sum, const struct rusage *one);
 
+/* True when a wait status tells of a stop and not of an end. A command whose parent is a lane makes
+ * the lane its tracer by PTRACE_TRACEME, and tracers are told of stops unasked. */
+int helper_is_stop(int32_t status);
+
 /* True when signals of this process to `outsider` are refused by its Landlock domain. Only after
  * this may kill(-1) be used: without a scope it ends the user's session. */
 int helper_prove_scope(int32_t outsider);

@@ -63,6 +63,9 @@ static int anything_left(struct command *command, uint32_t *reaped)
         if (pid <= 0) {
             return pid == 0;
         }
+        if (helper_is_stop(status)) {
+            continue;
+        }
         *reaped += pid != command->pid;
         note_ended(command, (int32_t)pid, status, &usage);
     }
