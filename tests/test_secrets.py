@@ -10,9 +10,10 @@ import pytest
 from sandbox.backends.rules import compile_rules
 from sandbox.entries import Access
 from sandbox.errors import InvalidArgument
+from sandbox.paths import follow
 from sandbox.presets import full_access, read_only, workspace_write
 from sandbox.resolve import resolve
-from sandbox.secrets import SECRETS, Secret, check_allowed, secrets_of
+from sandbox.secrets import MACHINE, SECRETS, Secret, check_allowed, secrets_of
 
 HERE = [row for row in SECRETS if row.system != "darwin"]
 NAMED = (  # what the issue and everyone's expectation name
@@ -122,6 +123,26 @@ def test_a_place_behind_a_link_is_denied_where_it_leads(home: Path, place: Path)
     assert str(home / ".ssh") in resolved.links
     allowed = resolve(read_only().allow_secret("ssh"), None, str(home), "")
     assert readable(allowed, place / "keys" / "id")
+
+
+@pytest.mark.parametrize("policy", [read_only, workspace_write])
+@pytest.mark.parametrize("row", MACHINE, ids=identify)
+def test_each_place_of_the_machine_is_denied_and_can_be_allowed_by_its_name(
+    row: Secret, policy: object, home: Path, workspace: Path
+) -> None:
+    real = follow(row.at("/"))[0]
+    denied = resolve(policy(), str(workspace), str(home), "")  # type: ignore[operator]
+    assert denied.access(f"{real}/inner") is Access.DENY
+    assert not readable(denied, Path(real) / "inner")
+    allowing = policy().allow_secret(row.name)  # type: ignore[operator]
+    assert resolve(allowing, str(workspace), str(home), "").access(real) is Access.READ
+
+
+def test_devices_are_closed_but_those_that_programs_take_for_granted(home: Path) -> None:
+    rules = compile_rules(resolve(read_only(), None, str(home), ""), 7)
+    inside = {rule.path: rule.access for rule in rules.rules if rule.path.startswith(b"/dev/")}
+    assert inside.pop(b"/dev/null") == "device"
+    assert set(inside) <= {b"/dev/" + name for name in b"zero full random urandom tty".split()}
 
 
 def test_full_access_denies_no_place(home: Path) -> None:
