@@ -84,7 +84,9 @@ def user_python() -> str | None:
     """An interpreter of our own version that an ordinary user can execute, or None."""
     name = "python{}.{}".format(*sys.version_info)
     for candidate in (sys.executable, f"/usr/bin/{name}", f"/usr/local/bin/{name}"):
-        command = [*user_prefix(), candidate, "-c", "import sys; print(sys.version_info[:2])"]
+        # By env: setpriv itself still has capabilities when it executes, and gets everywhere.
+        code = "import sys; print(sys.version_info[:2])"
+        command = [*user_prefix(), "env", candidate, "-c", code]
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except OSError:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from sandbox.entries import Access, Entry, Layer, Special, weaker_of
 from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
+from sandbox.links import check_links
 from sandbox.paths import ancestors, below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
@@ -111,6 +112,7 @@ def resolve(
         _real_layer(layer, places) for layer in policy.layers
     ]
     table = _flatten([layer[0] for layer in layers])
+    check_links(policy.layers, table)
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
     if work and table.get(work) is Access.WRITE:
