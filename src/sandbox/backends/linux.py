@@ -201,14 +201,19 @@ class LandlockConfinement:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def _settled_rules(self, resolved: ResolvedPolicy, abi: int) -> Rules:
-        """Rules, and the state of the disk that they were made from."""
+        """Rules, and the state of the disk that they were made from.
+
+        The first compilation finds what is to be watched. The rules are those of the next one,
+        made after the state was taken: whatever changes meanwhile or later differs from it.
+        """
+        rules = compile_rules(resolved, abi)
         for _ in range(8):
-            rules = compile_rules(resolved, abi)
             watched = [os.fsencode(path) for path in rules.watched]
             anchors = [rule.path for rule in rules.anchors]
             self._stamps = _sandcore.Stamps(watched, anchors)
             self._state = self._stamps.take()
-            if compile_rules(resolved, abi) == rules and self._stamps.take() == self._state:
+            before, rules = rules, compile_rules(resolved, abi)
+            if set(before.watched) == set(rules.watched) and before.anchors == rules.anchors:
                 return rules
         raise Unenforceable(
             "denied reads",
