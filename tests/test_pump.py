@@ -49,12 +49,17 @@ def pieces(view: Any) -> bytes:
     return b"".join(bytes(ffi.buffer(at, size)) for at, size in parts if size)
 
 
+def tail_of(cap: int) -> int:
+    """How much of a cap is kept for the end."""
+    return int(min(cap - cap // 2, lib.BUFFER_TAIL_MAX))
+
+
 def model(data: bytes, cap: int) -> bytes:
-    """What is to be kept of `data`: all, or the first half of the cap and the last half."""
+    """What is to be kept of `data`: all, or the beginning and the end."""
     if len(data) <= cap:
         return data
-    tail = cap - cap // 2
-    return data[: cap // 2] + data[len(data) - tail :]
+    tail = tail_of(cap)
+    return data[: cap - tail] + data[len(data) - tail :]
 
 
 # The buffer
@@ -91,8 +96,8 @@ def test_the_buffer_keeps_what_the_model_keeps(cap: int, size: int, chunks: list
         lib.buffer_view(buffer, view)
         assert view.total == size
         assert pieces(view) == model(NOISE[:size], cap)
-        assert view.head_len == (size if size <= cap else cap // 2)
-        assert buffer.size <= buffer.limit <= cap // 2 + max(cap - cap // 2, lib.BUFFER_RING_MIN)
+        assert view.head_len == (size if size <= cap else cap - tail_of(cap))
+        assert buffer.size <= buffer.limit <= cap - tail_of(cap) + max(tail_of(cap), lib.BUFFER_RING_MIN)
     finally:
         lib.buffer_free(buffer)
 
@@ -110,7 +115,7 @@ def test_a_short_output_under_a_large_cap_takes_one_small_block() -> None:
 def test_the_largest_cap_does_not_overflow() -> None:
     buffer = ffi.new("struct buffer *")
     lib.buffer_init(buffer, 2**64 - 1)
-    assert (buffer.head_cap, buffer.limit) == (2**63 - 1, 2**64 - 1)
+    assert (buffer.head_cap, buffer.limit) == (2**64 - 1 - lib.BUFFER_TAIL_MAX, 2**64 - 1)
 
 
 @pytest.mark.skipif(SANITIZED, reason="ASan aborts where malloc would return NULL")

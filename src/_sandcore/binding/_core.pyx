@@ -1,7 +1,7 @@
 # cython: language_level=3, embedsignature=False
 """The binding over the C core: turns Python values into plans and blobs, and outcomes back.
 
-It decides nothing and makes no system call of its own but getpid and close; what happens, and why,
+It decides nothing and makes no system call of its own but close, getpid and getpgrp; what happens, and why,
 stands in core/ and helper/."""
 cimport cython
 from collections import namedtuple
@@ -13,7 +13,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, EPIPE, ETIMEDOUT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from posix.unistd cimport close, getpid
+from posix.unistd cimport close, getpgrp, getpid
 
 include "externs.pxi"
 

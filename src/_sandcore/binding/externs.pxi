@@ -116,6 +116,8 @@ cdef extern from "wire.h" nogil:
         uint32_t flags
         uint32_t body
         int32_t umask
+        int32_t group
+        int32_t reserved
         uint32_t limits
         uint32_t programs
         uint32_t args

@@ -201,6 +201,8 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
     header.flags = WIRE_KEEP_SESSION if keep_session else 0
     header.body = len(table) * sizeof(limit) + len(strings)
     header.umask = umask
+    header.group = getpgrp() if keep_session else 0
+    header.reserved = 0
     header.limits = len(table)
     header.programs = len(programs)
     header.args = len(argv)

@@ -7,11 +7,12 @@
 
 void buffer_init(struct buffer *b, size_t cap)
 {
-    size_t ring = cap - cap / 2;
+    size_t half = cap - cap / 2;
+    size_t ring = half < BUFFER_TAIL_MAX ? half : BUFFER_TAIL_MAX;
 
     memset(b, 0, sizeof *b);
     b->cap = cap;
-    b->head_cap = cap / 2;
+    b->head_cap = cap - ring;
     /* No overflow: with ring > BUFFER_RING_MIN the sum is cap itself. */
     b->limit = b->head_cap + (ring > BUFFER_RING_MIN ? ring : BUFFER_RING_MIN);
 }

@@ -1,8 +1,9 @@
 /* buffer: the beginning and the end of a stream of any length, in bounded memory.
  *
- * A command's output is kept under a cap of bytes: its first half as it came (the head), the last
- * half as a ring that is overwritten (the tail), and the true number of bytes. What is in between
- * is gone. Up to the cap nothing is lost.
+ * A command's output is kept under a cap of bytes: the beginning as it came (the head), the end as
+ * a ring that is overwritten (the tail: half of the cap, a mebibyte at most, because a flood runs
+ * through it again and again and what does not stay in a cache slows the producer by a fifth), and
+ * the true number of bytes. What is in between is gone. Up to the cap nothing is lost.
  *
  * One allocation holds both: [0, head_cap) is the head, [head_cap, limit) the ring. It is filled
  * from left to right and grows with what arrives, so that a short output costs one small block
@@ -23,6 +24,7 @@ enum {
     BUFFER_FIRST = 64 * 1024,     /* first block: what a Linux pipe holds, so one read takes it */
     BUFFER_ROOM_MIN = 32 * 1024,  /* grow rather than offer less than this to a read */
     BUFFER_RING_MIN = 128 * 1024, /* fits any second level cache */
+    BUFFER_TAIL_MAX = 1024 * 1024,
 };
 
 struct buffer {
@@ -40,7 +42,7 @@ struct buffer {
  * buffer_room or buffer_free; pieces of length 0 may be NULL. */
 struct buffer_view {
     const uint8_t *head;
-    size_t head_len; /* the whole output while total <= cap, else cap / 2 */
+    size_t head_len; /* the whole output while total <= cap, else what the tail leaves of it */
     const uint8_t *tail_a;
     size_t tail_a_len;
     const uint8_t *tail_b;

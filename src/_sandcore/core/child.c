@@ -60,11 +60,12 @@ CHILD static int stage_signals(const struct plan *plan)
 
 CHILD static int stage_session(const struct plan *plan)
 {
-    if (!(plan->flags & PLAN_NEW_SESSION)) {
-        return 0;
+    if (plan->flags & PLAN_NEW_SESSION) {
+        long session = SYS_0(SYS_setsid);
+        return session < 0 ? (int)session : 0;
     }
-    long session = SYS_0(SYS_setsid);
-    return session < 0 ? (int)session : 0;
+    /* A terminal's job must be in the terminal's foreground group to hear its Ctrl-C. */
+    return plan->group ? (int)SYS_2(SYS_setpgid, 0, plan->group) : 0;
 }
 
 /* The parent may have ended between clone and prctl: then the signal never comes. Comparing with 1

@@ -46,6 +46,7 @@ struct plan {
     uint32_t fd_count;         /* 3 to PLAN_MAX_FDS */
     int32_t parent;            /* pid that getppid must give; for PLAN_DIE_WITH_PARENT */
     int32_t umask;             /* -1: as it is */
+    int32_t group;             /* without a new session: the process group to join; 0: as it is */
     int32_t ruleset;           /* Landlock ruleset; -1: none, or the parent has it already */
     struct plan_filter filter, extra_filter;
     struct stage_report report; /* written by the child */

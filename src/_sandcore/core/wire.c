@@ -63,6 +63,7 @@ int wire_parse(const struct wire_run *run, const uint8_t *body, const char **poi
     plan->limits = (const struct plan_limit *)(const void *)body;
     plan->limit_count = run->limits;
     plan->umask = run->umask;
+    plan->group = run->group;
     plan->cwd = take(&at, end);
     if (plan->cwd == NULL || plan->cwd[0] != '/') {
         return -EINVAL;

@@ -99,7 +99,11 @@ static int set_up(struct helper *helper)
     *helper = (struct helper){.children = -1};
     helper->root = (int32_t)SYS_0(SYS_getpid);
     helper->caller = (int32_t)SYS_0(SYS_getppid);
-    long error = SYS_2(SYS_kill, helper->caller, 0);
+    /* A group of our own: `kill 0` of a terminal's job is not for us. */
+    long error = SYS_2(SYS_setpgid, 0, 0);
+    if (error == 0) {
+        error = SYS_2(SYS_kill, helper->caller, 0);
+    }
     if (error == 0) {
         error = open_policy(&helper->policy);
     }
