@@ -26,6 +26,7 @@ from _sandcore import Stamps
 from sandbox.backends import guard as guard_module
 from sandbox.backends import nofollow
 from sandbox.backends.guard import Guard
+from sandbox.backends.snapshot import Node
 from sandbox.entries import Access
 from sandbox.policy import PROTECTED
 from sandbox.protected import protected_paths
@@ -436,6 +437,30 @@ def test_what_changes_within_one_tick_of_the_clock_is_seen(repo: Path) -> None:
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize("young", [True, False])
+def test_only_a_state_that_is_old_enough_proves_that_nothing_changed(
+    outside: Path, young: bool
+) -> None:
+    found = os.stat(outside / "file")
+    node = Node(b"file", "file", "same", found, b"outside\n", young=young)
+    assert node.is_still(found) is not young
+
+
+def test_no_name_is_ever_followed(outside: Path) -> None:
+    """Between a look and an act a name may become a link: the act itself must refuse."""
+    os.symlink(outside, outside / "link")
+    os.symlink("file", outside / "filelink")
+    fd = os.open(outside, os.O_RDONLY)
+    for act in (nofollow.open_directory, nofollow.unlock_directory):
+        with pytest.raises(OSError) as raised:
+            act(b"link", fd)
+        assert raised.value.errno in (errno.ELOOP, errno.ENOTDIR)
+    assert nofollow.read_file(fd, b"filelink", 100) is None
+    assert nofollow.read_file(fd, b"file", 100) == b"outside\n"
+    assert nofollow.read_file(fd, b"file", 7) is None
+    os.close(fd)
+
+
 # More than one command, root, repository
 
 
@@ -703,6 +728,7 @@ def test_a_link_that_comes_and_goes_while_things_are_put_back_leads_nowhere(
 LOCKED = """
 import os, sys
 from sandbox.backends.guard import Guard
+from sandbox.backends.snapshot import Node
 from _sandcore import Stamps
 root = sys.argv[1]
 os.makedirs(root + "/.vscode")
