@@ -27,6 +27,7 @@ LADDER = (
     "secrets",
     "policy",
     "presets",
+    "links",
     "protected",
     "resolve",
     "result",
@@ -40,6 +41,7 @@ LADDER = (
     "backends.aliases",
     "backends.cover",
     "backends.rules",
+    "backends.basis",
     "backends.rlimits",
     "backends.nofollow",
     "backends.snapshot",
@@ -70,7 +72,7 @@ LADDER = (
     "cli.main",
     "__main__",
 )
-IMPORTS_THE_CORE = {"backends.linux"}
+IMPORTS_THE_CORE = {"backends.basis", "backends.linux", "backends.explain"}
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")
 

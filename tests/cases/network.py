@@ -219,22 +219,24 @@ def case_62_names_fail_fast(w: Path, o: Path) -> None:
 
 
 def case_64_a_connected_socket_of_the_caller_is_closed(w: Path, o: Path) -> None:
-    with listening() as listener:
-        with socket.create_connection(listener.socket.getsockname()) as client:
-            os.dup2(client.fileno(), 9, inheritable=True)
-            peer, _ = listener.socket.accept()
-            result = confined("echo GET / >&9", w)
-            assert "Bad file descriptor" in result.err
-            peer.settimeout(0.3)
-            try:
-                raise AssertionError(f"the peer got {peer.recv(9)!r}")
-            except TimeoutError:
-                pass
-            done = subprocess.run("echo GET / >&9", shell=True, close_fds=False)
-            assert done.returncode == 0
-            assert peer.recv(9) == b"GET /\n"
-            peer.close()
-            os.close(9)
+    with (
+        listening() as listener,
+        socket.create_connection(listener.socket.getsockname()) as client,
+    ):
+        os.dup2(client.fileno(), 9, inheritable=True)
+        peer, _ = listener.socket.accept()
+        result = confined("echo GET / >&9", w)
+        assert "Bad file descriptor" in result.err
+        peer.settimeout(0.3)
+        try:
+            raise AssertionError(f"the peer got {peer.recv(9)!r}")
+        except TimeoutError:
+            pass
+        done = subprocess.run("echo GET / >&9", shell=True, close_fds=False)
+        assert done.returncode == 0
+        assert peer.recv(9) == b"GET /\n"
+        peer.close()
+        os.close(9)
 
 
 def case_66_without_a_proxy_no_variable_names_one(w: Path, o: Path) -> None:
