@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rulesim import DENY, NOBODY, READ, WRITE, may_read, may_write, settle
 
-from sandbox.backends.cover import stamp
-from sandbox.backends.rules import compile_rules, is_stale
+from sandbox.backends.rules import compile_rules
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.presets import full_access, read_only
@@ -93,9 +92,6 @@ def test_the_rules_allow_just_what_the_policy_does_on_any_tree(
         assert may_write(rules, path) is (found.access(path) is WRITE)
         if may_read(rules, path):
             assert found.access(path) is not DENY
-    # Further up, other processes change directories while this runs.
-    if all(path.startswith(base) for path in rules.watched):
-        assert not is_stale(rules)
 
 
 # Which rights are restricted at all
@@ -281,38 +277,23 @@ def test_a_special_file_named_by_a_person_is_a_device() -> None:
     assert ("device", True) in {(r.access, r.named) for r in rules.rules if r.path == b"/dev/zero"}
 
 
-# When rules are stale
+# What is watched
 
 
-def test_rules_are_stale_when_a_watched_directory_has_changed(outside: Path) -> None:
-    rules = compile_rules(settle((outside, READ), (outside / "key", DENY)), 7)
-    assert not is_stale(rules)
+def test_equal_rules_are_equal_whatever_is_watched(outside: Path) -> None:
+    settled = settle((outside, READ), (outside / "key", DENY))
+    rules = compile_rules(settled, 7)
     (outside / "new").touch()
-    assert is_stale(rules)
-    again = compile_rules(settle((outside, READ), (outside / "key", DENY)), 7)
-    assert again != rules and not is_stale(again)
+    assert compile_rules(settled, 7) != rules
     (outside / "new").unlink()
-    back = compile_rules(settle((outside, READ), (outside / "key", DENY)), 7)
-    assert back == rules, "equal rules are equal, whatever their stamps"
+    assert compile_rules(settled, 7) == rules
 
 
-def test_rules_are_stale_when_something_else_stands_under_a_name(
-    workspace: Path, outside: Path
+def test_a_directory_on_the_way_that_appears_later_is_watched_by_the_one_above(
+    outside: Path,
 ) -> None:
-    rules = compile_rules(settle(("/", READ), (workspace, WRITE)), 7)
-    assert not is_stale(rules)
-    workspace.rename(outside / "old")
-    assert is_stale(rules)
-    workspace.mkdir()
-    assert is_stale(rules)
-
-
-def test_a_directory_on_the_way_that_appears_later_makes_rules_stale(outside: Path) -> None:
     rules = compile_rules(settle((outside, READ), (outside / "x" / "y" / "key", DENY)), 7)
     assert rules.watched == (str(outside),)
-    (outside / "x").mkdir()
-    assert is_stale(rules)
-    assert stamp(f"{outside}/none") is None
 
 
 def test_a_root_that_is_gone_before_the_rules_are_made_is_an_error(workspace: Path) -> None:

@@ -20,12 +20,11 @@ from sandbox.errors import Unenforceable
 from sandbox.paths import below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
-__all__ = ["Cover", "Rule", "RuleAccess", "Stamp", "identity", "stamp", "tree_of"]
+__all__ = ["Cover", "Rule", "RuleAccess", "tree_of"]
 
 _RULES_MAX = 16384  # a directory with more loose things than this is named in an error instead
 
 RuleAccess = Literal["read", "write", "device", "names"]
-Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Cover:
     def __init__(self, resolved: ResolvedPolicy, list_names: bool) -> None:
         self._list_names = list_names  # whether listing is restricted, and so needs rules
         self.rules: dict[tuple[bytes, RuleAccess], Rule] = {}
-        self.stamps: dict[str, Stamp] = {}
+        self.watched: dict[str, None] = {}  # as a set that keeps its order
         self._names = {place.path for place in resolved.places}
         self._denied = resolved.denied
 
@@ -114,14 +113,14 @@ class Cover:
                 self._add(_join(path, name), entry, "read", False)
 
     def watch(self, path: str) -> bool:
-        """Note how a directory is now; before it is read, or a change in between is lost.
+        """Note that a directory matters. False when it is missing.
 
         One that is missing needs no watch: it is created in one that is watched.
         """
-        now = stamp(path)
-        if now is not None:
-            self.stamps.setdefault(path, now)
-        return now is not None
+        there = os.path.lexists(path)
+        if there:
+            self.watched.setdefault(path)
+        return there
 
     def named(self, path: str, access: RuleAccess) -> None:
         """A rule on what a person named; it was there when the policy was resolved."""
@@ -206,21 +205,3 @@ def _is_lone_file(entry: os.stat_result) -> bool:
 
 def _join(path: str, name: str) -> str:
     return f"/{name}" if path == "/" else f"{path}/{name}"
-
-
-def stamp(path: str) -> Stamp | None:
-    """What a directory is and when it last changed; None when it is missing."""
-    try:
-        entry = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return (entry.st_dev, entry.st_ino, entry.st_mtime_ns, entry.st_ctime_ns)
-
-
-def identity(path: bytes) -> tuple[int, int] | None:
-    """Which file a name stands for; None when it stands for none."""
-    try:
-        entry = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return (entry.st_dev, entry.st_ino)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.guard import Guard
-from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
+from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
 from sandbox.errors import (
     InvalidPath,
@@ -188,11 +189,11 @@ class LandlockConfinement:
         self._tmp = resolved.tmp
         self.guard: Guard | None = None
         if policy.unconfined:
-            self._stamps, self._state = _sandcore.Stamps(()), b""
+            self._basis = Basis.nothing()
             blob = compile_blob(policy, None, 0)
             self.enforcement = Enforcement("none")
         else:
-            rules = self._settled_rules(resolved, abi)
+            rules, self._basis = compile_with_basis(resolved, abi)
             blob = compile_blob(policy, rules, abi)
             self.guard = Guard(resolved.writable, resolved.protected, _sandcore.Stamps)
             weaker = (*rules.weaker, *_weaker(policy, abi), *self.guard.weaker)
@@ -200,33 +201,12 @@ class LandlockConfinement:
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
-    def _settled_rules(self, resolved: ResolvedPolicy, abi: int) -> Rules:
-        """Rules, and the state of the disk that they were made from.
-
-        The first compilation finds what is to be watched. The rules are those of the next one,
-        made after the state was taken: whatever changes meanwhile or later differs from it.
-        """
-        rules = compile_rules(resolved, abi)
-        for _ in range(8):
-            watched = [os.fsencode(path) for path in rules.watched]
-            anchors = [rule.path for rule in rules.anchors]
-            self._stamps = _sandcore.Stamps(watched, anchors)
-            self._state = self._stamps.take()
-            before, rules = rules, compile_rules(resolved, abi)
-            if set(before.watched) == set(rules.watched) and before.anchors == rules.anchors:
-                return rules
-        raise Unenforceable(
-            "denied reads",
-            "the directories beside what is denied change faster than they can be listed",
-            "try again, or deny a directory that has quieter neighbours",
-        )
-
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
             and self._owner == os.getpid()
-            and self._state == self._stamps.take()
+            and self._basis.holds()
             and self._identity == _identity()
         )
 

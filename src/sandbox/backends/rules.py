@@ -5,7 +5,7 @@ Landlock only adds: a rule allows a right below a path, nothing takes it away ag
 - A directory that may be read except for something inside it cannot have a rule. It is opened and
   each thing in it that is not on the way to the denied one gets a rule of its own: the
   *complement*. What is created in such a directory later has no rule and cannot be read, so these
-  directories are watched (``Rules.stamps``), and rules are made anew when one has changed.
+  directories are watched (``Rules.watched``), and rules are made anew when one has changed.
 - Their names cannot be hidden: listing would have to be allowed on them and so on all below them.
   Listing is then not restricted at all, and that is reported as weaker (``names``).
 - The kernel ties a rule to a file, not to its name: a rule on one name of a hard-linked file opens
@@ -22,14 +22,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandbox.backends.aliases import aliases
-from sandbox.backends.cover import Cover, Rule, RuleAccess, Stamp, identity, stamp, tree_of
+from sandbox.backends.cover import Cover, Rule, RuleAccess, tree_of
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.paths import ancestors
 from sandbox.resolve import Place, ResolvedPolicy
 from sandbox.result import Weaker
 
-__all__ = ["ABI_LEAST", "Rule", "RuleAccess", "Rules", "compile_rules", "is_stale"]
+__all__ = ["ABI_LEAST", "Rule", "RuleAccess", "Rules", "compile_rules"]
 
 ABI_LEAST = 3  # Linux 6.2: before it a file that may only be read can still be emptied
 _ABI_DEVICES = 5  # Linux 6.10: ioctl on devices
@@ -47,9 +47,9 @@ class Rules:
     - ``rules``: what is allowed. Writing is always restricted.
     - ``handle_read``, ``handle_names``: whether reading, and listing, are restricted at all.
     - ``weaker``: parts of the policy that this cannot enforce.
-    - ``watched``: directories that were enumerated; ``stamps``: how they were before that;
-      ``anchors``: rules on what a person named, the first few. These say whether the rules are
-      stale, and are not compared: two compilations with the same rules are equal.
+    - ``watched``: directories that were enumerated; ``anchors``: rules on what a person named, the
+      first few. ``basis`` tells from these whether the rules still hold; they are not compared:
+      two compilations with the same rules are equal.
     """
 
     rules: tuple[Rule, ...]
@@ -57,19 +57,7 @@ class Rules:
     handle_names: bool
     weaker: tuple[Weaker, ...]
     watched: tuple[str, ...] = field(default=(), compare=False)
-    stamps: tuple[Stamp, ...] = field(default=(), compare=False)
     anchors: tuple[Rule, ...] = field(default=(), compare=False)
-
-
-def is_stale(rules: Rules) -> bool:
-    """Whether what the rules were made from has changed: a directory, or what a person named.
-
-    Costs one stat for each; cheap enough to be asked before each command.
-    """
-    for path, known in zip(rules.watched, rules.stamps, strict=True):
-        if stamp(path) != known:
-            return True
-    return any(identity(rule.path) != (rule.dev, rule.ino) for rule in rules.anchors)
 
 
 def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
@@ -96,7 +84,7 @@ def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
         cover.named("/", "device")
     for name in _DEVICES:
         cover.device(f"/dev/{name}")
-    hides = handle_names and not cover.stamps
+    hides = handle_names and not cover.watched
     for link in resolved.links:
         cover.watch(os.path.dirname(link))
     return Rules(
@@ -104,8 +92,7 @@ def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
         handle_read=handle_read,
         handle_names=handle_names,
         weaker=tuple(_weaker(resolved, abi, hides)),
-        watched=tuple(cover.stamps),
-        stamps=tuple(cover.stamps.values()),
+        watched=tuple(cover.watched),
         anchors=tuple([rule for rule in cover.rules.values() if rule.named][:_ANCHORS_MAX]),
     )
 

@@ -1,0 +1,71 @@
+"""What rules were made from, and whether that still holds.
+
+Rules name files that were there when they were made. Three kinds of change matter, differently:
+- what a person named (a workspace) is another directory now: the rules are worthless, at once;
+- something lies at a denied path that was not there: a rule may have come to cover it, at once;
+- a directory beside a denied one has another file: that file cannot be read yet. Less is allowed,
+  never more, so in a directory that never rests (``/tmp``) it may wait: making rules is dear, and
+  must not become what commands wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import _sandcore
+from sandbox.backends.rules import Rules, compile_rules
+from sandbox.resolve import ResolvedPolicy
+
+__all__ = ["Basis", "compile_with_basis"]
+
+_SHARE = 20  # rules are made anew for unread neighbours in one part of so many of the time
+_PAUSE = 0.2  # seconds, at the least
+
+
+class Basis:
+    """The state of the disk that rules were made from."""
+
+    def __init__(self, rules: Rules, resolved: ResolvedPolicy) -> None:
+        encode = os.fsencode
+        self._named = _sandcore.Stamps((), [rule.path for rule in rules.anchors])
+        self._denied = _sandcore.Stamps((), [encode(place.path) for place in resolved.denied])
+        self._watched = _sandcore.Stamps([encode(path) for path in rules.watched])
+        self._states = (self._named.take(), self._denied.take(), self._watched.take())
+        self._rest_until = 0.0
+
+    @classmethod
+    def nothing(cls) -> Basis:
+        """The basis of rules that name nothing: it holds for ever."""
+        basis = cls.__new__(cls)
+        basis._named = basis._denied = basis._watched = _sandcore.Stamps(())
+        basis._states = (b"", b"", b"")
+        basis._rest_until = 0.0
+        return basis
+
+    def holds(self) -> bool:
+        """Whether the rules still say what the policy says. A stat for each path that matters."""
+        named, denied, watched = self._states
+        if self._named.take() != named:
+            return False
+        if self._watched.take() == watched:
+            return True
+        return time.monotonic() < self._rest_until and self._denied.take() == denied
+
+    def rest(self, cost: float) -> None:
+        """The rules cost so many seconds to make: not again before a multiple of that."""
+        self._rest_until = time.monotonic() + max(_PAUSE, _SHARE * cost)
+
+
+def compile_with_basis(resolved: ResolvedPolicy, abi: int) -> tuple[Rules, Basis]:
+    """Rules, and the state of the disk from before they were made.
+
+    The first compilation finds what there is to watch. The rules are those of the second, made
+    after the state was taken: what changes meanwhile differs from it and is seen before the next
+    command. Raises ``Unenforceable``.
+    """
+    began = time.monotonic()
+    basis = Basis(compile_rules(resolved, abi), resolved)
+    rules = compile_rules(resolved, abi)
+    basis.rest(time.monotonic() - began)
+    return rules, basis
