@@ -80,7 +80,15 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(each) or r"(?!)", re.IGNORECASE)
 
 
-_NEVER = _matcher(f"{_HOOKS} {_JOBS} {_CLOSED}".split())
+# Not as expressions: compiling two hundred of them is what an import would mostly do.
+_NEVER = f"{_HOOKS} {_JOBS} {_CLOSED}".split()
+_NEVER_NAMES = frozenset(name for name in _NEVER if not name.endswith("*"))
+_NEVER_STARTS = tuple(name[:-1] for name in _NEVER if name.endswith("*"))
+
+
+def _is_never_inherited(name: str) -> bool:
+    name = name.upper()
+    return name in _NEVER_NAMES or name.startswith(_NEVER_STARTS)
 
 
 def _check_name(name: object) -> None:
@@ -144,7 +152,7 @@ class Environment:
             if not has_pattern(name) and _SECRET.search(name):
                 raise InvalidArgument("include", name, "looks like a secret", "put it in allow")
         for name in (*self.include, *self.allow):
-            if not has_pattern(name) and _NEVER.match(name):
+            if not has_pattern(name) and _is_never_inherited(name):
                 raise InvalidArgument("include", name, "is never inherited", "put it in set")
 
     def narrow(self, other: Environment) -> Environment:
@@ -200,7 +208,7 @@ class Plan:
         """Whether a variable of the caller with this name is passed on."""
         if not name or "=" in name or name in _TEMPORARY or name in _OURS:
             return False
-        if _NEVER.match(name):
+        if _is_never_inherited(name):
             return False
         if self._exclude.match(name):
             return False
