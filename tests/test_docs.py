@@ -27,7 +27,7 @@ EXAMPLES = [(name, code) for name in DOCUMENTS for code in blocks(name, "python"
 
 @pytest.mark.parametrize(("document", "code"), EXAMPLES)
 def test_each_example_in_python_runs(document: str, code: str, tmp_path: Path) -> None:
-    """In a project directory of its own and with a HOME of its own: an example may be `rm -rf ~`."""
+    """In a project and a HOME of its own: an example may be `rm -rf ~`."""
     home, project = tmp_path / "home", tmp_path / "project"
     for path in (home, project, tmp_path / "cache"):
         path.mkdir()

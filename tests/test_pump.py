@@ -97,7 +97,8 @@ def test_the_buffer_keeps_what_the_model_keeps(cap: int, size: int, chunks: list
         assert view.total == size
         assert pieces(view) == model(NOISE[:size], cap)
         assert view.head_len == (size if size <= cap else cap - tail_of(cap))
-        assert buffer.size <= buffer.limit <= cap - tail_of(cap) + max(tail_of(cap), lib.BUFFER_RING_MIN)
+        ring = max(tail_of(cap), lib.BUFFER_RING_MIN)
+        assert buffer.size <= buffer.limit <= cap - tail_of(cap) + ring
     finally:
         lib.buffer_free(buffer)
 

@@ -59,8 +59,8 @@ struct wire_direct {
 struct wire_run {
     uint32_t kind; /* enum wire_kind; the short messages consist of this field alone */
     uint32_t flags;
-    uint32_t body;                         /* bytes */
-    int32_t umask;                         /* -1: as it is */
+    uint32_t body; /* bytes */
+    int32_t umask; /* -1: as it is */
     int32_t group; /* with WIRE_KEEP_SESSION: the process group to join; 0: as it is */
     int32_t reserved;
     uint32_t limits, programs, args, envs; /* counts */

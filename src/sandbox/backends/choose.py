@@ -20,5 +20,8 @@ def choose() -> Backend:
     try:
         from sandbox.backends.linux import LinuxBackend
     except ImportError as error:
+        # Only the core may be missing: anything else is a bug of ours, not an installation.
+        if error.name is not None and not error.name.startswith("_sandcore"):
+            raise
         raise Unavailable("the compiled core", str(error), "pip install sandcore") from error
     return LinuxBackend()
