@@ -22,8 +22,8 @@ enum policy_flags {
 };
 
 enum policy_rule_flags {
-    POLICY_RULE_OPTIONAL = 1u
-        << 0, /* may have vanished since it was listed: then it grants nothing */
+    /* may have vanished since it was listed: then it grants nothing */
+    POLICY_RULE_OPTIONAL = 1u << 0,
 };
 
 struct policy_rule {
