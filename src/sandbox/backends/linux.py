@@ -16,6 +16,7 @@ from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.guard import Guard
 from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
+from sandbox.entries import Access
 from sandbox.errors import (
     InvalidPath,
     SandboxLost,
@@ -162,7 +163,11 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
 
 def _weaker(policy: SandboxPolicy, abi: int) -> Iterator[Weaker]:
     """What Landlock and the filter leave open whatever the rules say."""
-    yield Weaker("process-names", "/proc shows the names of the host's processes", _NAMESPACES)
+    cause = "/proc shows the names and arguments of the host's processes"
+    yield Weaker("process-names", cause, _NAMESPACES)
+    if policy.network != "full":  # with it there is no AF_UNIX at all
+        cause = "a command may take the name of an abstract socket that a program outside asks for"
+        yield Weaker("abstract-names", cause, _NAMESPACES)
     if abi < _ABI_SCOPES:
         cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
         yield Weaker("signals", cause, "Linux 6.12 or newer")
@@ -170,6 +175,14 @@ def _weaker(policy: SandboxPolicy, abi: int) -> Iterator[Weaker]:
     if policy.limits.processes is not None:
         who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
         yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
+
+
+def _own(resolved: ResolvedPolicy) -> Iterator[Weaker]:
+    """Our own program, where a command can replace it: the caller runs it unconfined."""
+    helper = os.path.realpath(os.fsdecode(_sandcore.HELPER_PATH))
+    if resolved.access(helper) is Access.WRITE:
+        cause = f"the sandbox's own program is in a writable directory: {helper}"
+        yield Weaker("own-program", cause, "install sandcore outside the workspace")
 
 
 def _identity() -> tuple[object, ...]:
@@ -196,7 +209,7 @@ class LandlockConfinement:
             rules, self._basis = compile_with_basis(resolved, abi)
             blob = compile_blob(policy, rules, abi)
             self.guard = Guard(resolved.writable, resolved.protected, _sandcore.Stamps)
-            weaker = (*rules.weaker, *_weaker(policy, abi), *self.guard.weaker)
+            weaker = (*rules.weaker, *_weaker(policy, abi), *_own(resolved), *self.guard.weaker)
             self.enforcement = Enforcement("landlock", weaker)
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)

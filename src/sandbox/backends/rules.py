@@ -127,7 +127,11 @@ def _weaker(resolved: ResolvedPolicy, abi: int, hides: bool) -> Iterator[Weaker]
     if not hides and resolved.denied:
         yield Weaker("names", "Landlock cannot hide what a denied directory contains", mend)
     if resolved.access("/") is not Access.WRITE:
-        yield Weaker("metadata", "Landlock does not know chmod, chown, utime and xattr", mend)
+        yield Weaker("metadata", "Landlock does not know chmod, chown, utime, xattr, locks", mend)
+        cause = (
+            "a hard link that was there before gives a file outside a name where more is allowed"
+        )
+        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
     if resolved.protected:
         yield Weaker("protected", "Landlock cannot take a name out of a writable directory", mend)
     yield Weaker("tmp", "/tmp, /dev/shm and terminals are the host's: closed, not private", mend)
