@@ -10,7 +10,7 @@ from os.path import abspath, dirname, join
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, EPIPE, ETIMEDOUT
+from libc.errno cimport EINTR, EPIPE
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.unistd cimport close, getpgrp, getpid

@@ -145,7 +145,9 @@ cdef extern from "client.h" nogil:
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, wire_reply *ready)
+    void client_end(const client *c)
     void client_close(client *c)
+    void client_end_lane(int lane)
     int client_direct(client *c, uint64_t cookie, wire_reply *ready)
     int client_spawn(client *c, const uint8_t *request, size_t size, const int32_t *fds,
                      unsigned fd_count, int32_t *pid, int32_t *pidfd, stage_report *report)

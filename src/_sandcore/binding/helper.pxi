@@ -32,6 +32,8 @@ cdef class Helper:
     """
 
     cdef client c
+    cdef int users  # threads that are in a call without the GIL: the fds must not change hands
+    cdef bint closed
     cdef readonly Policy policy
 
     def __cinit__(self, Policy policy not None, bytes path not None):
@@ -40,7 +42,6 @@ cdef class Helper:
         cdef const char *blob = policy.blob
         cdef const char *helper = path
         cdef size_t size = len(policy.blob)
-        self.c.control = self.c.pidfd = -1
         self.policy = policy
         with nogil:
             error = client_start(helper, blob, size, &self.c, &report)
@@ -48,7 +49,9 @@ cdef class Helper:
             raise_stage(&report)
 
     def __dealloc__(self):
-        client_close(&self.c)
+        if self.c.owner:  # else it was never started, and fd 0 is not ours
+            with nogil:
+                client_close(&self.c)
 
     @property
     def pid(self):
@@ -62,17 +65,27 @@ cdef class Helper:
 
     def close(self):
         """Ends the helper and everything in it. Idempotent."""
+        self.closed = True
+        self.users += 1
         with nogil:
+            client_end(&self.c)
+        self.leave()
+
+    cdef void leave(self) noexcept:
+        self.users -= 1
+        if self.closed and self.users == 0:
             client_close(&self.c)
 
     def lane(self):
         """Opens a lane. StageError when it could not confine itself; LaneLost without a helper."""
         cdef wire_reply ready
         cdef int socket
-        if self.c.control < 0 or self.c.owner != getpid():
+        if self.closed or self.c.owner != getpid():
             raise LaneLost("the helper is closed")
+        self.users += 1
         with nogil:
             socket = client_lane(&self.c, &ready)
+        self.leave()
         if socket == -EPIPE:
             raise LaneLost("the helper has ended")
         if socket < 0:
@@ -83,10 +96,11 @@ cdef class Helper:
 
 @cython.final
 cdef class Lane:
-    """One place of a helper in which one command at a time runs. Not for two threads at once."""
+    """One place of a helper in which one command at a time runs."""
 
     cdef int socket
     cdef int owner
+    cdef bint running, closed
     cdef readonly Helper helper
     cdef readonly bint scoped
 
@@ -106,15 +120,20 @@ cdef class Lane:
         self.close()
 
     def close(self):
-        """Ends the lane and what runs in it. Idempotent."""
-        if self.socket >= 0:
+        """Ends the lane and what runs in it; a thread in `run` gets LaneLost. Idempotent."""
+        self.closed = True
+        if self.socket < 0:
+            return
+        if self.owner == getpid():
+            client_end_lane(self.socket)
+        if not self.running:
             close(self.socket)
             self.socket = -1
 
     @property
     def usable(self):
-        """False once closed, lost, or in a forked copy of the process that opened it."""
-        return self.socket >= 0 and self.owner == getpid()
+        """False once it or its helper was closed or lost, and in a forked copy of the process."""
+        return self.owner == getpid() and not (self.closed or self.helper.closed)
 
     def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
             limits=(), bytes input=None, int stdin=-1, int stdout=-1, int stderr=-1,
@@ -139,6 +158,8 @@ cdef class Lane:
         cdef int progress
         if not self.usable:
             raise LaneLost("the lane is closed")
+        if self.running:
+            raise ValueError("a lane runs one command at a time")
         request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1)
         setup.lane = self.socket
         setup.request = <const uint8_t *><const char *>request
@@ -152,36 +173,40 @@ cdef class Lane:
         setup.out_cap, setup.err_cap = out_cap, err_cap
         began = packet_now()
         setup.deadline_ns = INT64_MAX if timeout is None else began + _nanoseconds(timeout)
+        raised = None
+        self.running = True
         try:
             with nogil:
                 progress = run_start(&setup, &state)
                 if progress == 0:
                     progress = run_step(&state)
-            if progress == RUN_SIGNAL:
-                progress = _attend(&state)
+            while progress == RUN_SIGNAL:
+                try:
+                    PyErr_CheckSignals()
+                except BaseException as error:
+                    raised = error
+                    run_kill(&state)
+                with nogil:
+                    progress = run_step(&state)
             if progress != RUN_DONE:
-                self.close()
+                self.lose()
+            if raised is not None:
+                raise raised
+            if progress != RUN_DONE:
                 raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
             return _outcome(&state, (packet_now() - began) / 1e9)
         finally:
+            self.running = False
+            if self.closed:
+                self.close()
             run_free(&state)
 
-
-cdef int _attend(run_c *state) except? -1:
-    """Goes on with a run that signals interrupt; what a handler raises ends the tree first."""
-    cdef int progress = RUN_SIGNAL
-    raised = None
-    while progress == RUN_SIGNAL:
-        try:
-            PyErr_CheckSignals()
-        except BaseException as error:
-            raised = error
-            run_kill(state)
-        with nogil:
-            progress = run_step(state)
-    if raised is not None:
-        raise raised
-    return progress
+    cdef lose(self):
+        """Somebody has killed, unless it was closed by us: then nothing of the sandbox is to go on,
+        and all of it is dead when this returns."""
+        if not self.closed:
+            self.closed = True
+            self.helper.close()
 
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
@@ -214,6 +239,8 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
 
 cdef _kept(const run_c *state, int which):
     cdef pump_output_c kept
+    if state.pump == NULL:
+        return b"", 0, 0
     pump_output(state.pump, which, &kept)
     data = PyBytes_FromStringAndSize(NULL, kept.head_len + kept.tail_a_len + kept.tail_b_len)
     cdef char *at = data

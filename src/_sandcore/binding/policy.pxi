@@ -28,8 +28,9 @@ cdef raise_stage(const stage_report *report):
 cdef class Policy:
     """A compiled policy: bytes without pointers or fds, equal and hashed by its bytes.
 
-    The blob is checked here and again by every other reader, so that one from a pickle or a file
-    can be damaged, but not dangerous. ValueError when it is not a policy.
+    The blob is checked here and again by every other reader, so that a damaged one makes none of
+    them look outside of it. What it says is believed: its origin is to be trusted as much as the
+    rules. ValueError when it is not a policy.
     """
 
     cdef readonly bytes blob
@@ -45,7 +46,7 @@ cdef class Policy:
             raise ValueError("not a compiled policy")
 
     def __dealloc__(self):
-        if self.ruleset_fd >= 0:
+        if self.view.header and self.ruleset_fd >= 0:  # else it is no policy, and fd 0 is not ours
             close(self.ruleset_fd)
 
     def __hash__(self):
@@ -161,15 +162,18 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
     Returns a Policy. ValueError for a path that is not absolute or contains NUL, for a filter that
     is not a sequence of BPF instructions, or for more than 65,536 rules.
     """
-    if not confined and (abi or network is not None or extra_filter):
+    rules = list(rules)
+    if not confined and (rules or abi or network is not None or extra_filter):
         raise ValueError("a policy that does not confine has neither rules nor filters")
+    if rules and not abi:
+        raise ValueError("rules without Landlock (abi 0) would restrict nothing")
     flags = POLICY_CONFINED if confined else 0
     flags |= POLICY_LANDLOCK if abi else 0
     code = b""
     if network is not None:
         flags |= POLICY_FILTER
         code = compile_filter(network=network, flags=filter_flags)
-    return _assemble(list(rules), abi, handle, flags, network or 0, filter_flags, code, extra_filter)
+    return _assemble(rules, abi, handle, flags, network or 0, filter_flags, code, extra_filter)
 
 
 cdef Policy _assemble(list rules, uint32_t abi, uint32_t handle, uint32_t flags, uint32_t network,

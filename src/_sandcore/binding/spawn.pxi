@@ -110,8 +110,9 @@ def spawn(Plan plan not None):
 
     Returns (pid, pidfd); the caller owns both: wait for the one, close the other. Raises StageError
     when any step up to and including exec failed; then the command did not run, not even in part,
-    and neither process nor fd is left behind. May be called from any thread; the GIL is free
-    meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
+    and neither process nor fd is left behind. LaneLost when another command of the policy killed
+    the process that spawns, meanwhile or again and again. May be called from any thread; the GIL is
+    free meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
     """
     if plan.inline:
         return _spawn_inline(plan)
@@ -156,7 +157,7 @@ cdef class Nursery:
             raise_stage(&ready.report)
 
     cdef spawn(self, Plan plan):
-        """(pid, pidfd), or None when this nursery is lost."""
+        """(pid, pidfd), or None when this nursery was lost before."""
         cdef int32_t pid = 0, pidfd = -1
         cdef int error
         cdef stage_report report
@@ -173,12 +174,12 @@ cdef class Nursery:
         at = <const uint8_t *><const char *>request
         with nogil:
             error = client_spawn(&self.helper.c, at, size, fds, count, &pid, &pidfd, &report)
-        if error == -EPIPE or error == -ETIMEDOUT:
+        if error == -EPIPE and report.stage == STAGE_NONE:
             return None
+        if error and report.stage == STAGE_NONE:
+            raise LaneLost("the helper process was killed; the command may have run")
         if error:
             plan.policy.nurseries.append(self)
-            if report.error == 0:
-                report.error = -error
             raise_stage(&report)
         return (pid, pidfd)
 

@@ -22,6 +22,7 @@
 
 /* Generous: a machine under full load is slow, not broken. */
 static const int64_t start_patience_ns = INT64_C(20) * 1000000000;
+static const int64_t end_patience_ns = INT64_C(5) * 1000000000;
 
 static void close_fd(int32_t *fd)
 {
@@ -29,6 +30,11 @@ static void close_fd(int32_t *fd)
         close(*fd);
         *fd = -1;
     }
+}
+
+static long kill_process(int pidfd)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
 /* As packet_receive, but a signal is no reason to give up a start that takes a millisecond. */
@@ -216,45 +222,100 @@ static int receive_started(int socket, struct wire_reply *reply, int32_t *pidfd)
     return size == sizeof *reply ? 0 : -EPROTO;
 }
 
+/* Sends the request, having made sure of a number for the pidfd that comes back. */
+static int order_spawn(struct client *client, const uint8_t *request, size_t size,
+                       const int32_t *fds, unsigned fd_count, struct stage_report *report)
+{
+    int error = spawn_check_fds(fds, fd_count, report);
+    if (error) {
+        return error;
+    }
+    int reserved = fcntl(client->control, F_DUPFD_CLOEXEC, 0);
+    error =
+        reserved < 0 ? -errno : packet_send_request(client->control, request, size, fds, fd_count);
+    close_fd(&reserved);
+    if (error && error != -EPIPE) {
+        *report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error, .detail = -1};
+    }
+    return error;
+}
+
+/* The child is ours by now, even where it did not get as far as the command. */
+static int end_child(const struct wire_reply *reply, int32_t *pidfd, struct stage_report *report)
+{
+    siginfo_t info;
+    *report = reply->report;
+    if (*pidfd >= 0) {
+        waitid((idtype_t)P_PIDFD, (id_t)*pidfd, &info, WEXITED);
+        close_fd(pidfd);
+    } else if (reply->kind == WIRE_STARTED) { /* another thread took the last free number */
+        kill(reply->pid, SIGKILL);
+        waitid(P_PID, (id_t)reply->pid, &info, WEXITED);
+        *report = (struct stage_report){.stage = STAGE_REQUEST, .error = EMFILE, .detail = -1};
+    }
+    return -report->error;
+}
+
 int client_spawn(struct client *client, const uint8_t *request, size_t size, const int32_t *fds,
                  unsigned fd_count, int32_t *pid, int32_t *pidfd, struct stage_report *report)
 {
     struct wire_reply reply;
-    siginfo_t info;
-    *report = (struct stage_report){.stage = STAGE_REQUEST};
-    int error = packet_send_request(client->control, request, size, fds, fd_count);
-    if (error == 0) {
-        error = receive_started(client->control, &reply, pidfd);
-    }
+    *report = (struct stage_report){.stage = STAGE_NONE};
+    *pidfd = -1;
+    int error = order_spawn(client, request, size, fds, fd_count, report);
     if (error) {
         return error;
+    }
+    error = receive_started(client->control, &reply, pidfd);
+    if (error) {
+        kill_process(client->pidfd); /* one that was stopped must not take it up later */
+        close_fd(pidfd);
+        return -ECONNABORTED;
     }
     if (reply.kind == WIRE_STARTED && *pidfd >= 0) {
         *pid = reply.pid;
         return 0;
     }
-    if (*pidfd >= 0) { /* it is ours, and a stage of it failed: nobody must see its zombie */
-        waitid((idtype_t)P_PIDFD, (id_t)*pidfd, &info, WEXITED);
-        close_fd(pidfd);
-    }
-    *report = reply.report;
-    return reply.kind == WIRE_FAILED ? -reply.report.error : -EPROTO;
+    return end_child(&reply, pidfd, report);
 }
 
-/* Shutdown reaches the root process even where a fork of ours holds copies of the socket. */
-void client_close(struct client *client)
+/* Waits for the process's end, whatever signals come. */
+static int has_ended(int pidfd)
 {
-    if (client->control >= 0 && client->owner == getpid()) {
+    int64_t deadline = packet_now() + end_patience_ns;
+    int error;
+    do {
+        error = packet_await(pidfd, deadline);
+    } while (error == -EINTR);
+    return error == 0;
+}
+
+/* Shutdown reaches the root process even where a fork of ours holds copies of the socket. It ends
+ * its tree first; one that was stopped, or hangs, is killed, and its lanes see to what is left. */
+void client_end(const struct client *client)
+{
+    siginfo_t info;
+    if (client->owner != getpid()) {
+        return;
+    }
+    if (client->control >= 0) {
         shutdown(client->control, SHUT_RDWR);
     }
-    close_fd(&client->control);
-    if (client->pidfd >= 0 && client->owner == getpid()) {
-        siginfo_t info;
-        struct pollfd event = {.fd = client->pidfd, .events = POLLIN};
-        /* It kills and reaps its tree; one that hangs in the kernel is left to end by itself. */
-        if (poll(&event, 1, 5000) == 1) {
-            waitid((idtype_t)P_PIDFD, (id_t)client->pidfd, &info, WEXITED | WNOHANG);
-        }
+    if (client->pidfd >= 0 && (has_ended(client->pidfd) ||
+                               (kill_process(client->pidfd) == 0 && has_ended(client->pidfd)))) {
+        waitid((idtype_t)P_PIDFD, (id_t)client->pidfd, &info, WEXITED | WNOHANG);
     }
+}
+
+void client_close(struct client *client)
+{
+    client_end(client);
+    close_fd(&client->control);
     close_fd(&client->pidfd);
+}
+
+/* One direction only: the lane closes the other when all is done. */
+void client_end_lane(int lane)
+{
+    shutdown(lane, SHUT_WR);
 }

@@ -28,11 +28,20 @@ int client_direct(struct client *client, uint64_t cookie, struct wire_reply *rea
 
 /* Lets a nursery spawn a command as the caller's own child. request: a struct wire_run and its body.
  * 0 with pid and pidfd (close-on-exec); a negative errno with the stage in *report where the command
- * did not start (then nothing is left behind); -EPIPE or -ETIMEDOUT when the nursery is lost. */
+ * did not start (then nothing is left behind). With STAGE_NONE there the nursery is lost: -EPIPE
+ * before it got the request, so that another may have it; -ECONNABORTED after, when nobody knows
+ * whether the command has started. */
 int client_spawn(struct client *client, const uint8_t *request, size_t size, const int32_t *fds,
                  unsigned fd_count, int32_t *pid, int32_t *pidfd, struct stage_report *report);
 
-/* Ends the helper and everything in it, and reaps it. In a forked copy it only closes the fds. */
+/* Ends the helper and everything in it, waits for that, and reaps it. The fds stay, so that other
+ * threads may be in client_lane meanwhile. Nothing in a forked copy. */
+void client_end(const struct client *client);
+
+/* client_end, then closes the fds; in a forked copy only that. */
 void client_close(struct client *client);
+
+/* Asks a lane to end itself and all below it; what it has still to say can be received. */
+void client_end_lane(int lane);
 
 #endif

@@ -47,7 +47,7 @@ struct plan {
     int32_t parent;            /* pid that getppid must give; for PLAN_DIE_WITH_PARENT */
     int32_t umask;             /* -1: as it is */
     int32_t group;             /* without a new session: the process group to join; 0: as it is */
-    int32_t ruleset;           /* Landlock ruleset; -1: none, or the parent has it already */
+    int32_t ruleset;           /* Landlock ruleset, fd_count or more; -1: none to take */
     struct plan_filter filter, extra_filter;
     struct stage_report report; /* written by the child */
 };

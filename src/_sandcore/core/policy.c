@@ -104,6 +104,17 @@ static int rules_are_sound(const struct policy_view *view)
     return header->string_bytes == 0 || view->strings[header->string_bytes - 1] == '\0';
 }
 
+/* What is announced and absent, or present and not announced, would be a hole. */
+static int parts_are_announced(const struct policy_header *header)
+{
+    int landlock = (header->flags & POLICY_LANDLOCK) != 0;
+    int filter = (header->flags & POLICY_FILTER) != 0;
+    int anything = landlock || filter || header->extra_filter_count != 0;
+    return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
+           (landlock || header->rule_count == 0) &&
+           (!anything || (header->flags & POLICY_CONFINED) != 0);
+}
+
 static int header_is_sound(const struct policy_header *header, size_t size)
 {
     uint32_t known = POLICY_CONFINED | POLICY_LANDLOCK | POLICY_FILTER;
@@ -116,8 +127,8 @@ static int header_is_sound(const struct policy_header *header, size_t size)
         header->string_bytes % 8 != 0) {
         return 0;
     }
-    if (((header->flags & POLICY_FILTER) != 0) != (header->filter_count != 0)) {
-        return 0; /* a filter that is announced and absent would be a hole */
+    if (!parts_are_announced(header)) {
+        return 0;
     }
     size_t expected =
         sizeof *header + header->rule_count * sizeof(struct policy_rule) +
@@ -165,6 +176,18 @@ static int add_rule(int ruleset, const struct policy_view *view, const struct po
     return (int)error;
 }
 
+/* Out of the numbers that a command's own fds take: a caller whose stdin is closed gets 0 here. */
+static int create_above(const struct landlock_rights *handled)
+{
+    int ruleset = landlock_create(handled);
+    if (ruleset < 0 || ruleset >= PLAN_MAX_FDS) {
+        return ruleset;
+    }
+    long above = SYS_3(SYS_fcntl, ruleset, F_DUPFD_CLOEXEC, PLAN_MAX_FDS);
+    SYS_1(SYS_close, ruleset);
+    return (int)above;
+}
+
 int policy_ruleset(const struct policy_view *view, int *failed)
 {
     struct landlock_rights handled;
@@ -173,7 +196,7 @@ int policy_ruleset(const struct policy_view *view, int *failed)
         return -EINVAL;
     }
     int error = landlock_handled((int)view->header->abi, view->header->handle, &handled);
-    int ruleset = error ? error : landlock_create(&handled);
+    int ruleset = error ? error : create_above(&handled);
     for (uint32_t i = 0; ruleset >= 0 && i < view->header->rule_count; i++) {
         error = add_rule(ruleset, view, &view->rules[i]);
         if (error) {

@@ -76,8 +76,8 @@ int policy_write(const struct policy_parts *parts, uint8_t *out, size_t size);
  * must be 8-aligned and outlive the view. */
 int policy_open(const void *blob, size_t size, struct policy_view *view);
 
-/* Makes the Landlock ruleset of a policy: its fd, or a negative errno with the rule that failed in
- * *failed (-1: not a rule's fault). A path is opened without following any symlink, because it was
+/* Makes the Landlock ruleset of a policy: its fd (PLAN_MAX_FDS or more), or a negative errno with the
+ * rule that failed in *failed (-1: not a rule's fault). A path is opened without following any symlink, because it was
  * resolved when the policy was made: what became a symlink since then is an error, not a grant. */
 int policy_ruleset(const struct policy_view *view, int *failed);
 

@@ -91,6 +91,11 @@ int run_start(const struct run_setup *setup, struct run *run)
             packet_send_request(setup->lane, setup->request, setup->request_size, ends.command, 3);
     }
     close_command_ends(&ends);
+    if (error && error != -EPIPE) {
+        run->reply.kind = WIRE_FAILED;
+        run->reply.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
+        return RUN_DONE;
+    }
     return error;
 }
 

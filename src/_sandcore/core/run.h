@@ -40,8 +40,9 @@ struct run {
 
 enum run_progress { RUN_DONE = 1, RUN_SIGNAL = 2 };
 
-/* Makes the pipes and sends the request. 0 or a negative errno; -EPIPE: the lane is gone. Whatever
- * it returns, run_free must follow. */
+/* Makes the pipes and sends the request. 0: go on with run_step. RUN_DONE: this process could not
+ * send it (no free fd, ...), the reply says why, and the lane is as it was. -EPIPE: the lane is gone.
+ * Whatever it returns, run_free must follow. */
 int run_start(const struct run_setup *setup, struct run *run);
 
 /* Goes on until the command is done (RUN_DONE), or a signal came that the caller should look at

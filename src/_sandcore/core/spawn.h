@@ -17,8 +17,13 @@ struct spawn_status {
     struct rusage usage; /* zero where reaped is 0 */
 };
 
+/* 0, or -EBADF with what is closed in *report. To be asked before anything is opened for a spawn: what
+ * is opened takes the lowest free number, and the command would get that. */
+int spawn_check_fds(const int32_t *fds, unsigned fd_count, struct stage_report *report);
+
 /* Clones, confines and execs. Returns 0 with pid and pidfd (close-on-exec; the caller closes it), or
- * a negative errno with the stage in plan->report; then no process and no fd is left behind. */
+ * a negative errno with the stage in plan->report; then no process and no fd is left behind, and
+ * *pidfd is -1. */
 int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd);
 
 /* Waits until the process ends or the deadline (CLOCK_MONOTONIC, ns; INT64_MAX: none) has passed.

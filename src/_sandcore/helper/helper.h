@@ -11,6 +11,11 @@
  * root: its domain encloses theirs, so their signals do not reach it, and the moment a lane dies or
  * stops it ends the whole sandbox. Killing the lane is suicide, not escape.
  *
+ * Each is watched by another, so that no single death leaves anything behind: the caller and the
+ * lanes by the root, the root by the lanes (a parent-death signal would kill a lane before it could
+ * end its tree). Both are in a process group of their own, because whoever kills the caller's group
+ * would kill all of them at once.
+ *
  * A *nursery* is a root that the caller asked to spawn children of the caller's own (CLONE_PARENT),
  * for libraries that wait for them themselves. It confines itself and has no lanes. */
 #ifndef SANDCORE_HELPER_H
@@ -32,6 +37,7 @@ enum helper_fds {
 struct helper {
     struct policy_view policy;
     int32_t caller, root; /* pids */
+    int32_t root_fd;      /* pidfd of the root; lanes inherit it */
     int32_t scoped;       /* the signal scope of the process at hand was proved */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
 };
@@ -81,7 +87,8 @@ int request_receive(int socket, struct request *request);
 
 /* Clones its command: clone flags beside CLONE_VM | CLONE_VFORK | CLONE_PIDFD, and what to pass in
  * the place of TLS. */
-void request_start(struct request *request, unsigned long flags, uint64_t tls);
+void request_start(const struct helper *helper, struct request *request, unsigned long flags,
+                   uint64_t tls);
 
 /* Gives back what it holds but the pidfd: its fds, or no reader ever sees the end of the output. */
 void request_release(struct request *request);

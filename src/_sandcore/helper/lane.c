@@ -23,13 +23,7 @@ struct command {
 
 static int confine_lane(struct helper *helper)
 {
-    long error = SYS_5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (error == 0 && SYS_0(SYS_getppid) != helper->root) {
-        error = -ESRCH;
-    }
-    if (error == 0) {
-        error = SYS_5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    }
+    long error = SYS_5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     /* Inherited over fork; said again because everything hangs on it: commands share our domain. */
     if (error == 0) {
         error = SYS_5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -71,49 +65,57 @@ static int anything_left(struct command *command, uint32_t *reaped)
     }
 }
 
-/* Waits for the caller's next word; false when the caller is gone or not to be understood. */
-static int receive_order(int socket)
+enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED };
+
+/* What happens first; leader is the pidfd of a command, -1: none. */
+static enum happening await(const struct helper *helper, int socket, int leader)
 {
+    struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
+                               {.fd = socket, .events = POLLIN},
+                               {.fd = leader, .events = POLLIN}};
+    for (;;) {
+        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
+        if ((ready < 0 && ready != -EINTR) || (ready > 0 && events[0].revents)) {
+            return ROOT_ENDED;
+        }
+        if (ready > 0) {
+            return events[1].revents ? CALLER_SPOKE : LEADER_ENDED;
+        }
+    }
+}
+
+/* Waits until the leader ends or the caller has had enough. False: caller or root is gone. */
+static int await_order(const struct helper *helper, int socket, int leader)
+{
+    enum happening first = await(helper, socket, leader);
+    if (first != CALLER_SPOKE) {
+        return first == LEADER_ENDED;
+    }
     uint32_t kind = 0;
     int32_t none;
     long size = helper_receive(socket, &kind, sizeof kind, &none, 0);
     return size == sizeof kind && (kind == WIRE_KILL || kind == WIRE_SWEEP);
 }
 
-/* Until the leader ends or the caller has had enough. False: the caller is gone. */
-static int await_leader(int socket, const struct command *command)
-{
-    struct pollfd events[2] = {{.fd = command->pidfd, .events = POLLIN},
-                               {.fd = socket, .events = POLLIN}};
-    for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 2, 0, 0, 0);
-        if (ready < 0 && ready != -EINTR) {
-            return 0;
-        }
-        if (ready > 0 && events[1].revents) {
-            return receive_order(socket);
-        }
-        if (ready > 0) {
-            return 1;
-        }
-    }
-}
-
-/* Follows a command that has started, to the end of its whole tree. False: the caller is gone. */
+/* Follows a command that has started, to the end of its whole tree. False: caller or root is gone;
+ * a command that was ended for that has no result. */
 static int attend(const struct helper *helper, int socket, struct command *command)
 {
     uint32_t reaped = 0;
-    int present = await_leader(socket, command);
+    int present = await_order(helper, socket, command->pidfd);
     int left = anything_left(command, &reaped);
     if (present && left && command->ended) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, -1);
-        present = receive_order(socket);
+        present = await_order(helper, socket, -1);
     }
     if (left) {
         reaped += helper_sweep(helper, command->pid, &command->status, &command->usage) -
                   (uint32_t)!command->ended;
+    }
+    if (!present) {
+        return 0;
     }
     struct wire_reply done = {.kind = WIRE_DONE,
                               .pid = command->pid,
@@ -121,7 +123,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .swept = reaped,
                               .usage = command->usage};
     helper_send(socket, &done, -1);
-    return present;
+    return 1;
 }
 
 /* One request from its packet to its last reply. False: the caller is gone. */
@@ -130,8 +132,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     struct plan *plan = &request->plan;
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
-    plan->extra_filter = helper->policy.extra_filter;
-    request_start(request, SIGCHLD, 0);
+    request_start(helper, request, SIGCHLD, 0);
     request_release(request);
     int present = 1;
     if (plan->report.stage != STAGE_NONE) {
@@ -154,7 +155,7 @@ void lane_main(struct helper *helper, int socket)
 {
     int error = confine_lane(helper);
     helper_send_ready(helper, socket, error ? STAGE_LANE : STAGE_NONE, -error);
-    while (error == 0) {
+    while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {

@@ -1,8 +1,8 @@
 /* A nursery: spawns children of the caller's own, confined because it is.
  *
  * The caller waits for them as for any child; they die with the caller, because this process ends
- * everything in its signal scope when it does. For that it stays, after the caller has closed it,
- * until the commands that it started have ended. A command can kill the nursery, which ends nothing
+ * everything in its signal scope when it does. For that a child of it stays, after the caller has
+ * closed it, until the commands that it started have ended. A command can kill the nursery, which ends nothing
  * but that promise: the caller starts another. */
 #define _GNU_SOURCE
 #include "helper.h"
@@ -44,14 +44,20 @@ static void forget_ended(void)
     watched_count = kept;
 }
 
+static int commands_left(void)
+{
+    struct timespec at_once = {0};
+    flip_children();
+    SYS_5(SYS_ppoll, watched + FIRST_CHILD, watched_count - FIRST_CHILD, &at_once, 0, 0);
+    forget_ended();
+    flip_children();
+    return watched_count > FIRST_CHILD || lost_count;
+}
+
 static void watch_child(int pidfd)
 {
     if (watched_count == WATCHED) {
-        struct timespec at_once = {0};
-        flip_children();
-        SYS_5(SYS_ppoll, watched + FIRST_CHILD, WATCHED - FIRST_CHILD, &at_once, 0, 0);
-        forget_ended();
-        flip_children();
+        commands_left();
     }
     if (watched_count == WATCHED) {
         SYS_1(SYS_close, pidfd);
@@ -74,15 +80,13 @@ static int confine_nursery(struct helper *helper)
 
 static void serve(const struct helper *helper, struct request *request, uint64_t cookie)
 {
-    struct plan *plan = &request->plan;
-    plan->extra_filter = helper->policy.extra_filter;
-    request_start(request, CLONE_PARENT | SIGCHLD, cookie);
+    request_start(helper, request, CLONE_PARENT | SIGCHLD, cookie);
     request_release(request);
-    int started = plan->report.stage == STAGE_NONE;
+    int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {
         .kind = started ? WIRE_STARTED : WIRE_FAILED,
         .pid = request->pid,
-        .report = plan->report,
+        .report = request->plan.report,
     };
     helper_send(HELPER_CONTROL, &reply, request->pidfd);
     if (started) {
@@ -136,6 +140,10 @@ void nursery_main(struct helper *helper, uint64_t cookie)
     helper_send_ready(helper, HELPER_CONTROL, error ? STAGE_LANE : STAGE_NONE, -error);
     if (error == 0 && serve_all(helper, cookie)) {
         SYS_1(SYS_close, HELPER_CONTROL);
+        /* A child stays, so that the caller can reap this process now. */
+        if (commands_left() && SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0) > 0) {
+            helper_exit(0);
+        }
         stay();
     }
     if (helper->scoped) {

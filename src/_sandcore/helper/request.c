@@ -51,8 +51,12 @@ static const uint8_t *find_body(struct request *request, const struct wire_run *
     if (!(run->flags & WIRE_IN_MEMFD)) {
         return memory.message.bytes + sizeof *run;
     }
+    int memfd = request->fds[request->plan.fd_count];
+    if (SYS_3(SYS_lseek, memfd, 0, SEEK_END) < (long)run->body) {
+        return 0; /* touching what lies behind a file's end is SIGBUS */
+    }
     request->body_bytes = run->body;
-    request->mapped_body = map_bytes(run->body, request->fds[request->plan.fd_count]);
+    request->mapped_body = map_bytes(run->body, memfd);
     return request->mapped_body;
 }
 
@@ -110,12 +114,14 @@ int request_receive(int socket, struct request *request)
     return 1;
 }
 
-void request_start(struct request *request, unsigned long flags, uint64_t tls)
+void request_start(const struct helper *helper, struct request *request, unsigned long flags,
+                   uint64_t tls)
 {
     struct plan *plan = &request->plan;
     if (plan->report.stage != STAGE_NONE) {
         return;
     }
+    plan->extra_filter = helper->policy.extra_filter;
     long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD | flags, memory.stack + REQUEST_STACK,
                          &request->pidfd, tls, child_main, plan);
     if (pid < 0) {

@@ -96,11 +96,11 @@ static int confine_root(struct helper *helper)
 /* Before the scope is taken the caller must be in reach, or the proof would prove nothing. */
 static int set_up(struct helper *helper)
 {
-    *helper = (struct helper){.children = -1};
     helper->root = (int32_t)SYS_0(SYS_getpid);
     helper->caller = (int32_t)SYS_0(SYS_getppid);
+    helper->root_fd = (int32_t)SYS_2(SYS_pidfd_open, helper->root, 0);
     /* A group of our own: `kill 0` of a terminal's job is not for us. */
-    long error = SYS_2(SYS_setpgid, 0, 0);
+    long error = helper->root_fd < 0 ? helper->root_fd : SYS_2(SYS_setpgid, 0, 0);
     if (error == 0) {
         error = SYS_2(SYS_kill, helper->caller, 0);
     }
@@ -200,7 +200,7 @@ static void watch(struct helper *helper, int signals)
 
 void root_main(void)
 {
-    struct helper helper;
+    struct helper helper = {.children = -1};
     uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);

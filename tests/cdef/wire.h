@@ -1,0 +1,49 @@
+/* core/wire.h */
+#define WIRE_MAX_INLINE ...
+#define WIRE_MAX_BODY ...
+#define WIRE_MAX_LIMITS ...
+#define WIRE_MAX_STRINGS ...
+#define WIRE_MAX_FDS ...
+enum wire_kind {
+    WIRE_LANE,
+    WIRE_RUN,
+    WIRE_KILL,
+    WIRE_SWEEP,
+    WIRE_DIRECT,
+    WIRE_READY,
+    WIRE_FAILED,
+    WIRE_EXITED,
+    WIRE_DONE,
+    WIRE_STARTED,
+    ...
+};
+enum wire_flags { WIRE_IN_MEMFD, WIRE_KEEP_SESSION, ... };
+struct wire_run {
+    uint32_t kind;
+    uint32_t flags;
+    uint32_t body;
+    int32_t umask;
+    int32_t group;
+    int32_t reserved;
+    uint32_t limits, programs, args, envs;
+};
+struct wire_usage {
+    uint64_t user_us, system_us;
+    uint64_t max_rss_kib;
+    uint64_t minor_faults, major_faults, in_blocks, out_blocks;
+    uint64_t voluntary_switches, involuntary_switches;
+};
+struct wire_reply {
+    uint32_t kind;
+    int32_t pid;
+    struct stage_report report;
+    int32_t status;
+    uint32_t swept;
+    uint32_t scoped;
+    uint32_t reserved;
+    struct wire_usage usage;
+};
+size_t wire_pointers(const struct wire_run *run);
+int wire_check(const struct wire_run *run);
+int wire_parse(const struct wire_run *run, const uint8_t *body, const char **pointers,
+               struct plan *plan);
