@@ -296,8 +296,32 @@ MACHINE: tuple[Secret, ...] = (
         "secrets that a container is given, tokens of its service account",
         """
         container:run/secrets; container:var/run/secrets; kubernetes:etc/kubernetes;
-        kubernetes:var/lib/kubelet
+        kubernetes:var/lib/kubelet; credentials:run/credentials
         """,
+        "linux",
+    ),
+    Secret(
+        "sessions",
+        "run/user",
+        "tokens, cookies and sockets of this user's sessions (podman's, the screen's)",
+        "dir",
+        "linux",
+        grantable=True,
+    ),
+    *_rows(
+        "dir",
+        "memory of other programs, as it was when they crashed",
+        "coredumps:var/lib/systemd/coredump; coredumps:var/crash",
+        "linux",
+    ),
+    *_rows(
+        "file", "memory of other programs, swapped out", "swap:swapfile; swap:swap.img", "linux"
+    ),
+    *_rows("file", "this machine's key for Kerberos", "keytab:etc/krb5.keytab", "linux"),
+    *_rows(
+        "dir",
+        "passwords of this machine's networks",
+        "networks:etc/NetworkManager/system-connections",
         "linux",
     ),
 )
