@@ -49,6 +49,7 @@ LADDER = (
     "backends.restore",
     "backends.guard",
     "backends.scratch",
+    "backends.temporary",
     "backends.linux",
     "backends.choose",
     "backends.explain",

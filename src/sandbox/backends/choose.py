@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 
 from sandbox.backends.base import Backend
 from sandbox.errors import Unavailable
@@ -10,9 +11,11 @@ from sandbox.errors import Unavailable
 __all__ = ["choose"]
 
 
+@lru_cache(maxsize=1)
 def choose() -> Backend:
-    """The backend of this operating system; imported here, because it needs the compiled core.
+    """The backend of this operating system, one for all sandboxes; the host is asked once.
 
+    Imported here, because it needs the compiled core.
     Raises ``Unavailable`` where there is none, or where the core was not built.
     """
     if not sys.platform.startswith("linux"):

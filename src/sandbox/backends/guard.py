@@ -8,9 +8,10 @@ back (``restore``). While the command runs, the host can see what it planted.
 The usual answer is that nothing happened, and costs two looks at the kernel's change times. They
 stand for the *state* that the snapshot was taken in. A host may change these names between
 commands: then the snapshot is taken anew, but only while no command is in flight, or what one of
-them is just doing would become the state to return to. For the same reason a workspace has one
-guard: a second one could not know what the first one's commands are doing. What could not be put
-back is told once; then it is the state, too.
+them is just doing would become the state to return to. For the same reason those
+who write in the same directories share a guard (``LinuxBackend`` sees to that): a second one could
+not know what the first one's commands are doing, as is so for one of another process, or for other
+directories that overlap. What could not be put back is told once; then it is the state, too.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 
 import _sandcore
@@ -15,7 +16,7 @@ from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.guard import Guard
 from sandbox.backends.rules import ABI_LEAST, Rules
-from sandbox.backends.scratch import change_time, empty, private_directory, remove
+from sandbox.backends.temporary import Temporary
 from sandbox.entries import Access
 from sandbox.errors import (
     InvalidPath,
@@ -53,17 +54,50 @@ _NAMESPACES = "isolation 'namespaces'"
 
 
 class LinuxBackend:
-    """Landlock and a seccomp filter around commands of a small helper process."""
+    """Landlock and a seccomp filter around commands of a small helper process.
+
+    Confinements with the same writable directories share a guard: to one of its own, what a
+    command of another has just planted would be the state to return to. Those of one sandbox (an
+    old one in which commands still run, and the one after it) share the temporary directories.
+    """
 
     def __init__(self, probe: _sandcore.Probe | None = None) -> None:
         self.probe = probe if probe is not None else _sandcore.probe()
+        self._lock = threading.Lock()
+        self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
+            weakref.WeakValueDictionary()
+        )
+        self._temporary: weakref.WeakValueDictionary[tuple[object, ...], Temporary] = (
+            weakref.WeakValueDictionary()
+        )
 
     def start(self, resolved: ResolvedPolicy) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         check_host(resolved.policy, self.probe)
         if os.geteuid() == 0 and not resolved.policy.unconfined:
             check_ownership(resolved)
-        return LandlockConfinement(resolved, self.probe.landlock_abi)
+        guard = None if resolved.policy.unconfined else self._guard(resolved)
+        return LandlockConfinement(
+            resolved, self.probe.landlock_abi, guard, self._places(resolved.tmp)
+        )
+
+    def _places(self, root: str) -> Temporary | None:
+        """The temporary directories below a sandbox's own, for a policy that has one."""
+        if not root:
+            return None
+        with self._lock:
+            return self._temporary.setdefault((os.getpid(), root), Temporary(root))
+
+    def _guard(self, resolved: ResolvedPolicy) -> Guard:
+        """The guard of these directories. A forked copy of this process has its own."""
+        roots = tuple(path for path in resolved.writable if path != resolved.tmp)
+        key = (os.getpid(), roots, resolved.protected)
+        guard = self._guards.get(key)
+        if guard is None:
+            made = Guard(roots, resolved.protected, _sandcore.Stamps)
+            with self._lock:
+                guard = self._guards.setdefault(key, made)
+        return guard
 
 
 def check_host(policy: SandboxPolicy, probe: _sandcore.Probe) -> None:
@@ -192,24 +226,25 @@ def _identity() -> tuple[object, ...]:
 class LandlockConfinement:
     """A helper, its lanes, and a private temporary directory for each."""
 
-    def __init__(self, resolved: ResolvedPolicy, abi: int) -> None:
+    def __init__(
+        self, resolved: ResolvedPolicy, abi: int, guard: Guard | None, temporary: Temporary | None
+    ) -> None:
         policy = resolved.policy
         self._identity = _identity()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[LandlockSeat] = []
         self._closed = False
-        self._tmp = resolved.tmp
-        self.guard: Guard | None = None
-        if policy.unconfined:
+        self.temporary = temporary
+        self.guard = guard
+        if guard is None:
             self._basis = Basis.nothing()
             blob = compile_blob(policy, None, 0)
             self.enforcement = Enforcement("none")
         else:
             rules, self._basis = compile_with_basis(resolved, abi)
             blob = compile_blob(policy, rules, abi)
-            self.guard = Guard(resolved.writable, resolved.protected, _sandcore.Stamps)
-            weaker = (*rules.weaker, *_weaker(policy, abi), *_own(resolved), *self.guard.weaker)
+            weaker = (*rules.weaker, *_weaker(policy, abi), *_own(resolved), *guard.weaker)
             self.enforcement = Enforcement("landlock", weaker)
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -218,10 +253,14 @@ class LandlockConfinement:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self._owner == os.getpid()
+            and self.is_ours()
             and self._basis.holds()
             and self._identity == _identity()
         )
+
+    def is_ours(self) -> bool:
+        """False in a forked copy of the process that made it: directories there are not its own."""
+        return self._owner == os.getpid()
 
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
@@ -235,19 +274,11 @@ class LandlockConfinement:
         except _sandcore.StageError as error:
             raise start_error(error.stage, error.errno or 0) from None
         try:
-            tmp = self.private_directory() if self._tmp else ""
+            tmp = self.temporary.take() if self.temporary is not None else ""
         except SandboxLost:
             lane.close()
             raise
         return LandlockSeat(self, lane, tmp, self._null)
-
-    def private_directory(self) -> str:
-        """A new directory for temporary files in the sandbox's own."""
-        try:
-            return private_directory(self._tmp)
-        except OSError as error:
-            cause = f"its directory for temporary files is gone: {self._tmp} ({error.strerror})"
-            raise SandboxLost(cause) from None
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
@@ -288,7 +319,7 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "_tmp_state", "enforcement", "lane", "tmp")
+    __slots__ = ("_confinement", "_null", "enforcement", "lane", "tmp")
 
     def __init__(
         self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
@@ -298,7 +329,6 @@ class LandlockSeat:
         self.enforcement = confinement.enforcement
         self.lane = lane
         self.tmp = tmp
-        self._tmp_state = change_time(tmp) if tmp else 0
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -332,21 +362,13 @@ class LandlockSeat:
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
-        if self.tmp:
-            try:
-                self._empty()
-            except OSError:  # the command removed it, or put something else in its place
-                self.tmp = self._confinement.private_directory()
-                self._tmp_state = change_time(self.tmp)
+        temporary = self._confinement.temporary
+        if temporary is not None:
+            self.tmp = temporary.tidy(self.tmp)
         self._confinement.give_back(self)
-
-    def _empty(self) -> None:
-        if change_time(self.tmp) != self._tmp_state:
-            empty(self.tmp)
-            self._tmp_state = change_time(self.tmp)
 
     def close(self) -> None:
         """Ends the lane and removes its directory."""
         self.lane.close()
-        if self.tmp:
-            remove(self.tmp)
+        if self._confinement.temporary is not None:
+            self._confinement.temporary.drop(self.tmp)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection
 
 __all__ = ["change_time", "empty", "private_directory", "remove"]
 
@@ -57,15 +58,16 @@ def remove(path: str) -> None:
         return
 
 
-def empty(path: str) -> None:
-    """Removes all that is in a directory. What another process puts there meanwhile may stay.
+def empty(path: str, kept: Collection[str] = ()) -> None:
+    """Removes all that is in a directory but the names ``kept``.
 
+    What another process puts there meanwhile may stay.
     Raises ``OSError`` when there is no directory any more, or not one of ours.
     """
     top = _open_ours(path)
     try:
         moved = 0
-        todo = _clear(top)
+        todo = _clear(top, kept)
         while todo:
             name = todo.pop()
             inner = _open_anyway(name, top)
@@ -84,10 +86,12 @@ def empty(path: str) -> None:
         os.close(top)
 
 
-def _clear(directory: int) -> list[str]:
+def _clear(directory: int, kept: Collection[str] = ()) -> list[str]:
     """Unlinks what is no directory; returns the names of what is."""
     left = []
     for name in os.listdir(directory):
+        if name in kept:
+            continue
         try:
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):

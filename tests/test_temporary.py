@@ -1,0 +1,46 @@
+"""Temporary directories of a sandbox: private, emptied, and never led anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sandbox
+from sandbox.backends.temporary import Temporary
+
+
+@pytest.fixture
+def box(workspace: Path) -> sandbox.Sandbox:
+    return sandbox.Sandbox(workspace=workspace)
+
+
+@pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+@pytest.mark.parametrize(
+    "left",
+    [
+        "touch $TMPDIR/a $TMPDIR/../b",
+        "mkdir -p $TMPDIR/d/e $TMPDIR/../d/e; touch $TMPDIR/../d/e/f",
+        "mkdir $TMPDIR/../d; chmod 000 $TMPDIR/.. $TMPDIR",
+        "rm -rf $TMPDIR; ln -s / $TMPDIR",
+        "rm -rf $TMPDIR/..",
+    ],
+)
+def test_nothing_that_a_command_leaves_there_is_found_by_the_next(
+    box: sandbox.Sandbox, left: str
+) -> None:
+    assert box.run(f"touch $TMPDIR/works; {left}").timed_out is False
+    found = box.run("set -e; cd $TMPDIR; touch works; rm works; ls -A . ; ls -A .. | wc -l")
+    assert (found.out.split(), found.returncode) == (["1"], 0)
+    box.close()
+
+
+def test_the_directories_of_other_seats_are_left_alone(tmp_path: Path) -> None:
+    places = Temporary(str(tmp_path))
+    mine, other = places.take(), places.take()
+    (Path(other) / "in-use").touch()
+    (tmp_path / "stray").touch()
+    assert places.tidy(mine) == mine
+    assert (Path(other) / "in-use").exists() and not (tmp_path / "stray").exists()
+    places.drop(other)
+    assert not Path(other).exists()
