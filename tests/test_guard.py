@@ -844,7 +844,7 @@ PLACES = (
 def act(kind: str, one: Path, two: Path, outside: Path) -> None:
     """Something that a command does; what cannot be done is not."""
     acts: dict[str, Callable[[], object]] = {
-        "write": lambda: one.write_text("evil"),
+        "write": lambda: None if one.is_fifo() else one.write_text("evil"),  # would wait
         "remove": lambda: shutil.rmtree(one) if one.is_dir() else one.unlink(),
         "rename": lambda: one.rename(two),
         "link": lambda: one.symlink_to(outside),
