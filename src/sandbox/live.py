@@ -212,8 +212,10 @@ class Sandbox:
                 raise InvalidArgument("sandbox", self, "is closed")
             confinement = self._confinement
             if confinement is None or not confinement.is_current():
-                # Commands that still run in the old one end there; it goes with the last of them.
-                confinement = self._confinement = self._backend.start(self._resolved)
+                old, confinement = confinement, self._backend.start(self._resolved)
+                self._confinement = confinement
+                if old is not None:
+                    old.retire()  # commands that run in it end there
             return confinement
 
     def _seat(self) -> Seat:

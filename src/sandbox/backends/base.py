@@ -97,6 +97,9 @@ class Confinement(Protocol):
     def seat(self) -> Seat:
         """A free place; made if there is none. Raises what starting raises."""
 
+    def retire(self) -> None:
+        """Takes no further command: it ends with the last one that runs in it."""
+
     def close(self) -> None:
         """Ends everything that runs in it. Idempotent."""
 

@@ -235,6 +235,7 @@ class LandlockConfinement:
         self._lock = threading.Lock()
         self._idle: list[LandlockSeat] = []
         self._closed = False
+        self._retired = False
         self.temporary = temporary
         self.guard = guard
         if guard is None:
@@ -262,6 +263,11 @@ class LandlockConfinement:
         """False in a forked copy of the process that made it: directories there are not its own."""
         return self._owner == os.getpid()
 
+    @property
+    def owned(self) -> bool:
+        """Whether this process made it; a forked copy leaves alone what is on the disk."""
+        return self._owner == os.getpid()
+
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
         with self._lock:
@@ -283,10 +289,18 @@ class LandlockConfinement:
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
         with self._lock:
-            if not self._closed and seat.lane.usable:
+            if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
         seat.close()
+
+    def retire(self) -> None:
+        """See ``Confinement.retire``: without idle seats only running commands refer to it."""
+        with self._lock:
+            self._retired = True
+            idle, self._idle = self._idle, []
+        for seat in idle:
+            seat.close()
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
@@ -370,5 +384,5 @@ class LandlockSeat:
     def close(self) -> None:
         """Ends the lane and removes its directory."""
         self.lane.close()
-        if self._confinement.temporary is not None:
+        if self._confinement.temporary is not None and self._confinement.owned:
             self._confinement.temporary.drop(self.tmp)
