@@ -211,12 +211,25 @@ class Sandbox:
             if self._closed:
                 raise InvalidArgument("sandbox", self, "is closed")
             confinement = self._confinement
+            if self._owner != os.getpid():
+                self._move_in()
             if confinement is None or not confinement.is_current():
                 old, confinement = confinement, self._backend.start(self._resolved)
                 self._confinement = confinement
                 if old is not None:
                     old.retire()  # commands that run in it end there
             return confinement
+
+    def _move_in(self) -> None:
+        """After a fork: the temporary directory is the parent's, which empties and removes it.
+
+        Nothing is resolved again: the boundary is the one that was.
+        """
+        if self._tmp:
+            self._tmp = private_directory()
+            self._resolved = self._resolved.with_tmp(self._tmp)
+        self._owner = os.getpid()
+        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, self._owner)
 
     def _seat(self) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""

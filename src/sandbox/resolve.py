@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sandbox.entries import Access, Entry, Layer, Special, weaker_of
@@ -82,6 +82,17 @@ class ResolvedPolicy:
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
         return lookup(self.table(), path)
+
+    def with_tmp(self, tmp: str) -> ResolvedPolicy:
+        """A copy with another private temporary directory, given as a real path."""
+        moved = {self.tmp: tmp}
+        places = [place._replace(path=moved.get(place.path, place.path)) for place in self.places]
+        return replace(
+            self,
+            places=tuple(sorted(places)),
+            writable=tuple(moved.get(path, path) for path in self.writable),
+            tmp=tmp,
+        )
 
     def table(self) -> Table:
         """The places as path to access; for who asks often."""

@@ -137,7 +137,10 @@ def check_ownership(resolved: ResolvedPolicy) -> None:
     write in it would fail with a "permission denied" that no policy explains.
     """
     for path in resolved.writable:
-        found = os.stat(path)
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue  # it is gone: making its rule says so
         groups = {os.getegid(), *os.getgroups()}
         owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
         if found.st_mode & owner:
@@ -254,14 +257,10 @@ class LandlockConfinement:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self.is_ours()
+            and self.owned
             and self._basis.holds()
             and self._identity == _identity()
         )
-
-    def is_ours(self) -> bool:
-        """False in a forked copy of the process that made it: directories there are not its own."""
-        return self._owner == os.getpid()
 
     @property
     def owned(self) -> bool:
@@ -378,7 +377,11 @@ class LandlockSeat:
         """Empties the temporary directory and gives the lane back."""
         temporary = self._confinement.temporary
         if temporary is not None:
-            self.tmp = temporary.tidy(self.tmp)
+            try:
+                self.tmp = temporary.tidy(self.tmp)
+            except SandboxLost:  # for the next command to hear of: this one has its result
+                self.close()
+                return
         self._confinement.give_back(self)
 
     def close(self) -> None:

@@ -1,0 +1,112 @@
+"""Sandboxes that live beside each other, across a fork, and after what commands do to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import sandbox
+
+pytestmark = pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+
+PLANT = "mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit && touch {started}; sleep 1.2"
+
+
+@contextmanager
+def planting(box: sandbox.Sandbox, workspace: Path) -> Iterator[list[sandbox.Result]]:
+    """A command that has planted a hook and goes on for a second; its result, once it is there."""
+    started = workspace / "started"
+    results: list[sandbox.Result] = []
+    thread = threading.Thread(
+        target=lambda: results.append(box.run(PLANT.format(started=started), cwd=workspace))
+    )
+    thread.start()
+    while not started.exists():
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield results
+    thread.join()
+
+
+def hook_of(workspace: Path) -> Path:
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    time.sleep(0.05)  # its change time then tells what it should
+    return workspace / ".git" / "hooks" / "pre-commit"
+
+
+def kinds(results: list[sandbox.Result]) -> list[str]:
+    return [denial.kind for result in results for denial in result.denials]
+
+
+def test_what_one_sandbox_plants_is_not_put_back_by_another_that_began_meanwhile(
+    workspace: Path,
+) -> None:
+    hook = hook_of(workspace)
+    policy = sandbox.workspace_write(workspace)
+    with sandbox.Sandbox(policy) as one:
+        with planting(one, workspace) as results:
+            other = sandbox.Sandbox(policy.with_limits(sandbox.Limits(wall=30)))
+            late = other.run("sleep 2")
+        assert kinds(results) == ["planted"]
+        assert kinds([late]) == []
+        assert not hook.exists()
+        other.close()
+
+
+def test_what_a_command_plants_is_not_put_back_when_its_sandbox_is_confined_anew_meanwhile(
+    workspace: Path, outside: Path
+) -> None:
+    hook = hook_of(workspace)
+    key = outside / "key"
+    key.touch()
+    with sandbox.Sandbox(sandbox.workspace_write(workspace).with_deny(key)) as box:
+        key_was = box._confinement
+        with planting(box, workspace) as results:
+            shutil.move(key, outside / "moved")  # a denied path is something else now
+            late = box.run("sleep 2")
+        assert box._confinement is not key_was
+        assert kinds(results) == ["planted"]
+        assert kinds([late]) == []
+        assert not hook.exists()
+
+
+def test_a_forked_copy_leaves_its_parents_temporary_directories_alone(workspace: Path) -> None:
+    with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        tmp = box.run("echo $TMPDIR").out.strip()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                own = box.run("echo $TMPDIR; touch $TMPDIR/../beside").out.strip()
+                box.close()
+                status = int(os.path.dirname(own) == os.path.dirname(tmp) or os.path.exists(own))
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert os.path.isdir(tmp)
+        assert box.run("echo x > $TMPDIR/file").returncode == 0
+
+
+def test_a_command_keeps_its_result_when_the_temporary_directory_is_gone(workspace: Path) -> None:
+    with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        started = workspace / "started"
+        cleaner = threading.Thread(target=_remove_once, args=(started, box.resolved.tmp))
+        cleaner.start()
+        result = box.run(f"touch {started}; sleep 1; echo done")
+        cleaner.join()
+        assert (result.returncode, result.out) == (0, "done\n")
+        with pytest.raises(sandbox.SandboxException):
+            box.run(["true"])
+
+
+def _remove_once(started: Path, tmp: str) -> None:
+    while not started.exists():
+        time.sleep(0.01)
+    shutil.rmtree(tmp)
