@@ -18,13 +18,19 @@ __all__ = ["Temporary"]
 
 
 class Temporary:
-    """The directories below ``root``; seats share it, from any thread."""
+    """The directories below ``root``; seats share it, from any thread.
+
+    Raises ``SandboxLost`` when there is no ``root`` any more.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._lock = threading.Lock()
         self._taken: dict[str, int] = {}  # path, and its change time when it was left empty
-        self._state = change_time(root)
+        try:
+            self._state = change_time(root)
+        except OSError as error:
+            raise self._lost(error) from None
 
     def take(self) -> str:
         """A new directory. Raises ``SandboxLost`` when the outer one is gone."""
@@ -32,11 +38,14 @@ class Temporary:
             try:
                 path = private_directory(self._root)
             except OSError as error:
-                cause = f"its directory for temporary files is gone: {self._root}"
-                raise SandboxLost(f"{cause} ({error.strerror})") from None
+                raise self._lost(error) from None
             self._taken[path] = change_time(path)
             self._state = change_time(self._root)
             return path
+
+    def _lost(self, error: OSError) -> SandboxLost:
+        cause = f"its directory for temporary files is gone: {self._root}"
+        return SandboxLost(f"{cause} ({error.strerror})")
 
     def tidy(self, path: str) -> str:
         """Makes a seat's directory as it was; another one where that cannot be. Cheap if it is."""
