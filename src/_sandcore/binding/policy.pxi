@@ -91,13 +91,16 @@ cdef class Policy:
 
     cdef int ruleset(self) except -2:
         """The Landlock ruleset, made on first use and kept; -1: the policy has none."""
-        cdef int failed = -1
-        cdef stage_report report
+        cdef int made, failed = -1
         if self.ruleset_fd < 0 and self.view.header.flags & POLICY_LANDLOCK:
             with nogil:
-                self.ruleset_fd = policy_ruleset(&self.view, &failed)
+                made = policy_ruleset(&self.view, &failed)
+            if made < 0:
+                raise StageError("landlock", -made, failed)
             if self.ruleset_fd < 0:
-                raise StageError("landlock", -self.ruleset_fd, failed)
+                self.ruleset_fd = made
+            else:
+                close(made)  # another thread was quicker
         return self.ruleset_fd
 
 

@@ -240,17 +240,23 @@ static int order_spawn(struct client *client, const uint8_t *request, size_t siz
     return error;
 }
 
+static void reap(int kind, int32_t which)
+{
+    siginfo_t info;
+    while (waitid((idtype_t)kind, (id_t)which, &info, WEXITED) < 0 && errno == EINTR)
+        ;
+}
+
 /* The child is ours by now, even where it did not get as far as the command. */
 static int end_child(const struct wire_reply *reply, int32_t *pidfd, struct stage_report *report)
 {
-    siginfo_t info;
     *report = reply->report;
     if (*pidfd >= 0) {
-        waitid((idtype_t)P_PIDFD, (id_t)*pidfd, &info, WEXITED);
+        reap(P_PIDFD, *pidfd);
         close_fd(pidfd);
     } else if (reply->kind == WIRE_STARTED) { /* another thread took the last free number */
         kill(reply->pid, SIGKILL);
-        waitid(P_PID, (id_t)reply->pid, &info, WEXITED);
+        reap(P_PID, reply->pid);
         *report = (struct stage_report){.stage = STAGE_REQUEST, .error = EMFILE, .detail = -1};
     }
     return -report->error;

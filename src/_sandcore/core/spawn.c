@@ -125,7 +125,9 @@ int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd)
         return (int)child;
     }
     if (plan->report.stage != STAGE_NONE) {
-        SYS_5(SYS_waitid, P_PIDFD, *pidfd, 0, WEXITED, 0);
+        /* Signals are back, and a vfork's parent goes on a moment before the child can be reaped. */
+        while (SYS_5(SYS_waitid, P_PIDFD, *pidfd, 0, WEXITED, 0) == -EINTR)
+            ;
         SYS_1(SYS_close, *pidfd);
         *pidfd = -1;
         return -plan->report.error;

@@ -78,7 +78,7 @@ struct wire_reply {
     int32_t pid; /* READY: of the lane or root; else of the leader, as the helper sees it */
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
-    uint32_t swept;             /* DONE: how many processes outlived the leader and were reaped */
+    uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
     uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
     uint32_t reserved;
     struct wire_usage usage; /* DONE */

@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 struct command {
     int32_t pid, pidfd;
@@ -48,7 +49,7 @@ static void note_ended(struct command *command, int32_t pid, int32_t status,
 }
 
 /* Reaps what has ended by now; false when nothing at all is left below this lane. */
-static int anything_left(struct command *command, uint32_t *reaped)
+static int anything_left(struct command *command)
 {
     for (;;) {
         int32_t status = 0;
@@ -60,21 +61,25 @@ static int anything_left(struct command *command, uint32_t *reaped)
         if (helper_is_stop(status)) {
             continue;
         }
-        *reaped += pid != command->pid;
         note_ended(command, (int32_t)pid, status, &usage);
     }
 }
 
-enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED };
+enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* What happens first; leader is the pidfd of a command, -1: none. */
+/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a quarter of a second,
+ * after which orphans of a long command are looked for, or they stay zombies until it ends. */
 static enum happening await(const struct helper *helper, int socket, int leader)
 {
+    struct timespec pause = {.tv_nsec = 250000000};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 3, leader < 0 ? 0 : &pause, 0, 0);
+        if (ready == 0) {
+            return TIME_PASSED;
+        }
         if ((ready < 0 && ready != -EINTR) || (ready > 0 && events[0].revents)) {
             return ROOT_ENDED;
         }
@@ -84,12 +89,17 @@ static enum happening await(const struct helper *helper, int socket, int leader)
     }
 }
 
-/* Waits until the leader ends or the caller has had enough. False: caller or root is gone. */
-static int await_order(const struct helper *helper, int socket, int leader)
+/* Waits until the leader ends (its pidfd; -1: it has) or the caller has had enough. False: caller or
+ * root is gone. */
+static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
     enum happening first = await(helper, socket, leader);
+    while (first == TIME_PASSED && !command->ended) {
+        anything_left(command);
+        first = await(helper, socket, leader);
+    }
     if (first != CALLER_SPOKE) {
-        return first == LEADER_ENDED;
+        return first != ROOT_ENDED;
     }
     uint32_t kind = 0;
     int32_t none;
@@ -101,18 +111,18 @@ static int await_order(const struct helper *helper, int socket, int leader)
  * a command that was ended for that has no result. */
 static int attend(const struct helper *helper, int socket, struct command *command)
 {
-    uint32_t reaped = 0;
-    int present = await_order(helper, socket, command->pidfd);
-    int left = anything_left(command, &reaped);
+    uint32_t swept = 0;
+    int present = await_order(helper, socket, command, command->pidfd);
+    int left = anything_left(command);
     if (present && left && command->ended) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, -1);
-        present = await_order(helper, socket, -1);
+        present = await_order(helper, socket, command, -1);
     }
     if (left) {
-        reaped += helper_sweep(helper, command->pid, &command->status, &command->usage) -
-                  (uint32_t)!command->ended;
+        swept = helper_sweep(helper, command->pid, &command->status, &command->usage) -
+                (uint32_t)!command->ended;
     }
     if (!present) {
         return 0;
@@ -120,7 +130,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     struct wire_reply done = {.kind = WIRE_DONE,
                               .pid = command->pid,
                               .status = command->status,
-                              .swept = reaped,
+                              .swept = swept,
                               .usage = command->usage};
     helper_send(socket, &done, -1);
     return 1;
