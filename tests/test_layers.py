@@ -48,6 +48,7 @@ LADDER = (
     "backends.watched",
     "backends.restore",
     "backends.guard",
+    "backends.enforceable",
     "backends.scratch",
     "backends.temporary",
     "backends.linux",

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +111,40 @@ def _remove_once(started: Path, tmp: str) -> None:
     while not started.exists():
         time.sleep(0.01)
     shutil.rmtree(tmp)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "culprit"),
+    [
+        (None, {}, "args"),
+        (5, {}, "args"),
+        (["true"], {"env": ["A=1"]}, "env"),
+        (["true"], {"input": "\ud800"}, "input"),
+        (["true"], {"policy": "read_only"}, "policy"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_named(
+    args: Any, options: dict[str, Any], culprit: str, workspace: Path
+) -> None:
+    with pytest.raises(sandbox.InvalidArgument) as raised:
+        sandbox.run(args, **{"cwd": workspace, **options})
+    assert raised.value.name == culprit
+
+
+def test_arguments_that_are_too_long_are_not_blamed_on_the_policy(workspace: Path) -> None:
+    with pytest.raises(sandbox.ArgumentsTooLong) as raised:
+        sandbox.run(["true", "x" * 3_000_000], cwd=workspace)
+    assert raised.value.hint == ""
+
+
+@pytest.mark.parametrize("policy", [sandbox.workspace_write(), sandbox.full_access()])
+def test_a_limit_that_does_not_bind_is_reported_wherever_it_was_said(
+    policy: sandbox.SandboxPolicy, workspace: Path
+) -> None:
+    limits = sandbox.Limits(processes=1000)
+    said = {"by the policy": (policy.with_limits(limits), None), "by the call": (policy, limits)}
+    for own, given in said.values():
+        result = sandbox.run(["true"], own, cwd=workspace, limits=given)
+        assert [w.part for w in result.enforcement.weaker].count("processes") == 1
+    plain = sandbox.run(["true"], policy, cwd=workspace)
+    assert "processes" not in [w.part for w in plain.enforcement.weaker]

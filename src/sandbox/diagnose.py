@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from errno import E2BIG
 
 from sandbox.errors import StartError, start_error
 
@@ -37,7 +38,8 @@ def explain_start(
         return start_error(stage, errno, name, where)
     if not os.path.lexists(path):
         path = os.path.join(cwd, existing[0])
-    return start_error(stage, errno, path, _about_program(path))
+    about = "" if errno == E2BIG else _about_program(path)
+    return start_error(stage, errno, path, about)
 
 
 def _about_directory(path: str) -> str:

@@ -14,17 +14,20 @@ import pwd
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
 from sandbox.backends.base import Backend, Confinement, ConfinementLost, Request, Seat
 from sandbox.backends.choose import choose
+from sandbox.backends.enforceable import weaker_limits
 from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import private_directory, remove
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan, block, markers
 from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import (
@@ -42,7 +45,7 @@ from sandbox.request import (
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement, Result, TextResult
 
-__all__ = ["Sandbox", "needs_workspace"]
+__all__ = ["Sandbox", "checked", "needs_workspace"]
 
 
 _warned = threading.Event()  # a process is told once what is weaker, not at each command
@@ -76,7 +79,7 @@ class Sandbox:
         workspace: Any = None,
         backend: Backend | None = None,
     ) -> None:
-        self.policy = policy if policy is not None else workspace_write()
+        self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
         self._tmp = "" if self.policy.unconfined else private_directory()
@@ -175,6 +178,7 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
+        enforcement = _with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
@@ -244,6 +248,13 @@ class Sandbox:
             raise SandboxLost(str(lost)) from None
 
 
+def checked(policy: object) -> SandboxPolicy:
+    """The policy; ``InvalidArgument`` for what is none."""
+    if not isinstance(policy, SandboxPolicy):
+        raise InvalidArgument("policy", policy, "is no SandboxPolicy", "read_only(), ...")
+    return policy
+
+
 def _account_homes() -> list[str]:
     """The home that the system has for this user, whatever HOME says."""
     try:
@@ -256,6 +267,14 @@ def _account_homes() -> list[str]:
 def _clean_up(tmp: str, owner: int) -> None:
     if tmp and owner == os.getpid():
         remove(tmp)
+
+
+def _with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
+    """What is enforced where one command has limits of its own."""
+    if limits is None:
+        return enforcement
+    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
+    return replace(enforcement, weaker=(*enforcement.weaker, *more))
 
 
 def _warn_once(enforcement: Enforcement) -> None:

@@ -6,7 +6,7 @@ Everything that can be refused before a process exists is refused here, with the
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from sandbox.backends.base import Outcome
@@ -71,6 +71,9 @@ def check_options(how: RunOptions) -> None:
         check_seconds("timeout", timeout)
     if limits is not None and not isinstance(limits, Limits):
         raise InvalidArgument("limits", limits, "is no Limits")
+    env = how.get("env")
+    if env is not None and not isinstance(env, Mapping):
+        raise InvalidArgument("env", env, "is no mapping of names to values")
     if how.get("input") is not None and how.get("stdin") is not None:
         raise InvalidArgument("input", "...", "goes with no stdin")
     for name, fd in (
@@ -86,10 +89,10 @@ def input_bytes(given: Any) -> bytes | None:
     """What a command is to read, as bytes. Raises ``InvalidArgument`` for what is neither."""
     if given is None or isinstance(given, bytes):
         return given
-    if isinstance(given, str):
-        return given.encode()
     try:
-        return bytes(memoryview(given))
+        return given.encode() if isinstance(given, str) else bytes(memoryview(given))
+    except UnicodeEncodeError:
+        raise InvalidArgument("input", "...", "contains a surrogate: give bytes") from None
     except TypeError:
         raise InvalidArgument("input", type(given).__name__, "is neither bytes nor text") from None
 
@@ -109,8 +112,9 @@ def encode_words(args: Args) -> list[bytes]:
     if isinstance(args, str):
         shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
         args = (shell, "-c", args)
-    elif isinstance(args, bytes):
-        raise InvalidArgument("args", args, "is bytes", "text for a shell, or a list of words")
+    elif isinstance(args, bytes) or not isinstance(args, Iterable):
+        kind = type(args).__name__
+        raise InvalidArgument("args", args, f"is {kind}", "text for a shell, or a list of words")
     words = [_encode(index, word) for index, word in enumerate(args)]
     if not words or not words[0]:
         raise InvalidArgument("args", args, "names no program")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Unpack, overload
 
-from sandbox.live import Sandbox, needs_workspace
+from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import Args, RunOptions, working_directory
@@ -132,7 +132,7 @@ def run(
     ``env``, ``input``, ``timeout``, ``limits``, ``text``, ``check``, ``stdin``, ``stdout``,
     ``stderr``, ``terminal``.
     """
-    chosen = _default if policy is None else policy
+    chosen = _default if policy is None else checked(policy)
     place = how["cwd"] = working_directory(how.get("cwd"))
     with _shelf.borrow(chosen, place if needs_workspace(chosen) else None) as sandbox:
         return sandbox.run(args, text=True, **how) if text else sandbox.run(args, **how)

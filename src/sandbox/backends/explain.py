@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import _sandcore
+from sandbox.backends.enforceable import check_host
 from sandbox.backends.linux import (
     ACCESS,
-    check_host,
     compile_blob,
     filter_options,
     handle_of,

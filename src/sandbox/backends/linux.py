@@ -1,7 +1,6 @@
 """Linux: policies become blobs for ``_sandcore``, and helpers that enforce them.
 
-The only importer of the core beside ``explain``. What decides here is the host: which Landlock ABI,
-whether there is a filter; and the table of parts that may be weaker or must stop everything.
+What decides here is the host: which Landlock ABI, and whether there is a filter.
 """
 
 from __future__ import annotations
@@ -9,31 +8,23 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.basis import Basis, compile_with_basis
+from sandbox.backends.enforceable import check_host, check_ownership, weaker_host, weaker_limits
 from sandbox.backends.guard import Guard
-from sandbox.backends.rules import ABI_LEAST, Rules
+from sandbox.backends.rules import Rules
 from sandbox.backends.temporary import Temporary
-from sandbox.entries import Access
-from sandbox.errors import (
-    InvalidPath,
-    SandboxLost,
-    Unenforceable,
-    WorkspaceRefused,
-    start_error,
-)
+from sandbox.errors import SandboxLost, start_error
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial, Enforcement, Weaker
+from sandbox.result import Denial, Enforcement
 
 __all__ = [
     "ACCESS",
     "LandlockConfinement",
     "LinuxBackend",
-    "check_host",
     "compile_blob",
     "filter_options",
     "handle_of",
@@ -41,7 +32,6 @@ __all__ = [
 ]
 
 _ABI_TCP = 4
-_ABI_SCOPES = 6
 _ABI_UNIX = 9
 _ABI_UDP = 10
 ACCESS = {
@@ -50,7 +40,6 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
-_NAMESPACES = "isolation 'namespaces'"
 
 
 class LinuxBackend:
@@ -100,61 +89,6 @@ class LinuxBackend:
         return guard
 
 
-def check_host(policy: SandboxPolicy, probe: _sandcore.Probe) -> None:
-    """Raises ``Unenforceable`` for the parts that are never weakened and cannot be had here."""
-    if policy.require == "namespaces":
-        raise Unenforceable(
-            _NAMESPACES,
-            "this version confines by Landlock and a seccomp filter, without namespaces",
-            "require='landlock', or require=None",
-        )
-    if policy.unconfined:
-        return
-    if policy.network == "loopback":
-        raise Unenforceable(
-            "network 'loopback'",
-            "a loopback of its own needs a network namespace",
-            "network='none' or network='full'",
-        )
-    if probe.landlock_abi < ABI_LEAST:
-        found = f"ABI {probe.landlock_abi}" if probe.landlock_abi > 0 else "no Landlock"
-        raise Unenforceable(
-            "writes",
-            f"this kernel ({probe.release}) has {found}; ABI {ABI_LEAST} is needed, because before "
-            "it a file outside can still be truncated",
-            "Linux 6.2 or newer, with landlock in the boot parameter lsm=; see `sandbox doctor`",
-        )
-    if not probe.seccomp_filter:
-        raise Unenforceable(
-            "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
-        )
-
-
-def check_ownership(resolved: ResolvedPolicy) -> None:
-    """Raises for what the policy makes writable and root, without capabilities, could not write.
-
-    Usual in containers: the workspace belongs to an ordinary user and the caller is root. Every
-    write in it would fail with a "permission denied" that no policy explains.
-    """
-    for path in resolved.writable:
-        try:
-            found = os.stat(path)
-        except OSError:
-            continue  # it is gone: making its rule says so
-        groups = {os.getegid(), *os.getgroups()}
-        owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
-        if found.st_mode & owner:
-            continue
-        cause = (
-            f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "
-            "write there"
-        )
-        mend = f"setpriv --reuid {found.st_uid} --regid {found.st_gid} --clear-groups ..., or chown"
-        if path == resolved.workspace:
-            raise WorkspaceRefused(path, cause, mend)
-        raise InvalidPath(path, cause, mend)
-
-
 def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
     """What Landlock restricts for this policy: HANDLE_* or'ed."""
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
@@ -198,30 +132,6 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
     )
 
 
-def _weaker(policy: SandboxPolicy, abi: int) -> Iterator[Weaker]:
-    """What Landlock and the filter leave open whatever the rules say."""
-    cause = "/proc shows the names and arguments of the host's processes"
-    yield Weaker("process-names", cause, _NAMESPACES)
-    if policy.network != "full":  # with it there is no AF_UNIX at all
-        cause = "a command may take the name of an abstract socket that a program outside asks for"
-        yield Weaker("abstract-names", cause, _NAMESPACES)
-    if abi < _ABI_SCOPES:
-        cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
-        yield Weaker("signals", cause, "Linux 6.12 or newer")
-        yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
-    if policy.limits.processes is not None:
-        who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
-        yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
-
-
-def _own(resolved: ResolvedPolicy) -> Iterator[Weaker]:
-    """Our own program, where a command can replace it: the caller runs it unconfined."""
-    helper = os.path.realpath(os.fsdecode(_sandcore.HELPER_PATH))
-    if resolved.access(helper) is Access.WRITE:
-        cause = f"the sandbox's own program is in a writable directory: {helper}"
-        yield Weaker("own-program", cause, "install sandcore outside the workspace")
-
-
 def _identity() -> tuple[object, ...]:
     return (os.getresuid(), os.getresgid(), os.getgroups())
 
@@ -241,14 +151,16 @@ class LandlockConfinement:
         self._retired = False
         self.temporary = temporary
         self.guard = guard
+        limits = tuple(weaker_limits(policy.limits))
         if guard is None:
             self._basis = Basis.nothing()
             blob = compile_blob(policy, None, 0)
-            self.enforcement = Enforcement("none")
+            self.enforcement = Enforcement("none", limits)
         else:
             rules, self._basis = compile_with_basis(resolved, abi)
             blob = compile_blob(policy, rules, abi)
-            weaker = (*rules.weaker, *_weaker(policy, abi), *_own(resolved), *guard.weaker)
+            helper = os.fsdecode(_sandcore.HELPER_PATH)
+            weaker = (*rules.weaker, *weaker_host(resolved, abi, helper), *limits, *guard.weaker)
             self.enforcement = Enforcement("landlock", weaker)
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)

@@ -1,0 +1,122 @@
+"""What a host must be able to do for a policy, and what may be weaker.
+
+Some parts of a policy stop everything where they cannot be had; others are enforced less, and then
+said (the design's table).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+from sandbox.backends.rules import ABI_LEAST
+from sandbox.entries import Access
+from sandbox.errors import InvalidPath, Unenforceable, WorkspaceRefused
+from sandbox.limits import Limits
+from sandbox.policy import SandboxPolicy
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Weaker
+
+__all__ = ["KernelFacts", "check_host", "check_ownership", "weaker_host", "weaker_limits"]
+
+_ABI_SCOPES = 6
+_NAMESPACES = "isolation 'namespaces'"
+
+
+class KernelFacts(Protocol):
+    """What is asked of a kernel; ``_sandcore.Probe`` is one."""
+
+    @property
+    def landlock_abi(self) -> int:
+        """0 for no Landlock."""
+
+    @property
+    def seccomp_filter(self) -> bool:
+        """Whether filters can be installed."""
+
+    @property
+    def release(self) -> str:
+        """As ``uname -r``."""
+
+
+def check_host(policy: SandboxPolicy, probe: KernelFacts) -> None:
+    """Raises ``Unenforceable`` for the parts that are never weakened and cannot be had here."""
+    if policy.require == "namespaces":
+        raise Unenforceable(
+            _NAMESPACES,
+            "this version confines by Landlock and a seccomp filter, without namespaces",
+            "require='landlock', or require=None",
+        )
+    if policy.unconfined:
+        return
+    if policy.network == "loopback":
+        raise Unenforceable(
+            "network 'loopback'",
+            "a loopback of its own needs a network namespace",
+            "network='none' or network='full'",
+        )
+    if probe.landlock_abi < ABI_LEAST:
+        found = f"ABI {probe.landlock_abi}" if probe.landlock_abi > 0 else "no Landlock"
+        raise Unenforceable(
+            "writes",
+            f"this kernel ({probe.release}) has {found}; ABI {ABI_LEAST} is needed, because before "
+            "it a file outside can still be truncated",
+            "Linux 6.2 or newer, with landlock in the boot parameter lsm=; see `sandbox doctor`",
+        )
+    if not probe.seccomp_filter:
+        raise Unenforceable(
+            "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
+        )
+
+
+def check_ownership(resolved: ResolvedPolicy) -> None:
+    """Raises for what the policy makes writable and root, without capabilities, could not write.
+
+    Usual in containers: the workspace belongs to an ordinary user and the caller is root. Every
+    write in it would fail with a "permission denied" that no policy explains.
+    """
+    for path in resolved.writable:
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue  # it is gone: making its rule says so
+        groups = {os.getegid(), *os.getgroups()}
+        owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
+        if found.st_mode & owner:
+            continue
+        cause = (
+            f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "
+            "write there"
+        )
+        mend = f"setpriv --reuid {found.st_uid} --regid {found.st_gid} --clear-groups ..., or chown"
+        if path == resolved.workspace:
+            raise WorkspaceRefused(path, cause, mend)
+        raise InvalidPath(path, cause, mend)
+
+
+def weaker_host(resolved: ResolvedPolicy, abi: int, helper: str) -> Iterator[Weaker]:
+    """What Landlock and the filter leave open whatever the rules say.
+
+    ``helper`` is our own program, which the caller runs unconfined.
+    """
+    cause = "/proc shows the names and arguments of the host's processes"
+    yield Weaker("process-names", cause, _NAMESPACES)
+    if resolved.policy.network != "full":  # with it there is no AF_UNIX at all
+        cause = "a command may take the name of an abstract socket that a program outside asks for"
+        yield Weaker("abstract-names", cause, _NAMESPACES)
+    if abi < _ABI_SCOPES:
+        cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
+        yield Weaker("signals", cause, "Linux 6.12 or newer")
+        yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
+    helper = os.path.realpath(helper)
+    if resolved.access(helper) is Access.WRITE:
+        cause = f"the sandbox's own program is in a writable directory: {helper}"
+        yield Weaker("own-program", cause, "install sandcore outside the workspace")
+
+
+def weaker_limits(limits: Limits) -> Iterator[Weaker]:
+    """Limits that this isolation enforces less than they say."""
+    if limits.processes is not None:
+        who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
+        yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
