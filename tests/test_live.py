@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -148,3 +150,16 @@ def test_a_limit_that_does_not_bind_is_reported_wherever_it_was_said(
         assert [w.part for w in result.enforcement.weaker].count("processes") == 1
     plain = sandbox.run(["true"], policy, cwd=workspace)
     assert "processes" not in [w.part for w in plain.enforcement.weaker]
+
+
+@pytest.mark.filterwarnings("default::sandbox.SandboxWeakened")
+@pytest.mark.parametrize("call", ["sandbox.run('true')", "sandbox.Sandbox()"])
+def test_what_is_weaker_is_said_once_and_at_the_caller_s_line(tmp_path: Path, call: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import sandbox\n\n{call}\n{call}\n")
+    (tmp_path / "w").mkdir()
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path / "w", capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("SandboxWeakened") == 1
+    assert done.stderr.startswith(f"{script}:3:")

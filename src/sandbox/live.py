@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import sys
 import threading
 import warnings
 import weakref
@@ -283,4 +284,13 @@ def _warn_once(enforcement: Enforcement) -> None:
     _warned.set()
     parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
     text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
-    warnings.warn(SandboxWeakened(text), stacklevel=4)
+    warnings.warn(SandboxWeakened(text), stacklevel=_steps_out())
+
+
+def _steps_out() -> int:
+    """How far up the first caller is that is not of this package, as ``stacklevel`` counts."""
+    frame, steps = sys._getframe(1), 1
+    inside = ("sandbox", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
+        frame, steps = frame.f_back, steps + 1
+    return steps
