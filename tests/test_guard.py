@@ -909,7 +909,7 @@ def test_whatever_a_command_does_watched_names_are_as_they_were(
 
 def watched(root: Path) -> dict[str, object]:
     """What matters in a repository, but for what was moved aside and what git may change."""
-    free = (".git/objects/", ".git/refs/", ".git/logs/", ".sample")
+    free = (".git/objects/", ".git/refs/", ".git/logs/", ".git/x/", ".git/info/x/", ".sample")
     found: dict[str, object] = {}
     for name in (".git", ".vscode", ".envrc"):
         for path in [root / name, *(root / name).rglob("*")]:
