@@ -136,7 +136,7 @@ def test_an_argument_of_the_wrong_kind_is_named(
 def test_arguments_that_are_too_long_are_not_blamed_on_the_policy(workspace: Path) -> None:
     with pytest.raises(sandbox.ArgumentsTooLong) as raised:
         sandbox.run(["true", "x" * 3_000_000], cwd=workspace)
-    assert raised.value.hint == ""
+    assert "policy" not in raised.value.hint and "input" in raised.value.hint
 
 
 @pytest.mark.parametrize("policy", [sandbox.workspace_write(), sandbox.full_access()])

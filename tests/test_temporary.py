@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 import sandbox
+from sandbox.backends import scratch
 from sandbox.backends.temporary import Temporary
 
 
@@ -44,3 +46,28 @@ def test_the_directories_of_other_seats_are_left_alone(tmp_path: Path) -> None:
     assert (Path(other) / "in-use").exists() and not (tmp_path / "stray").exists()
     places.drop(other)
     assert not Path(other).exists()
+
+
+def test_directories_of_processes_that_were_killed_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    abandoned, in_use, young, foreign = (
+        tmp_path / f"sandbox-{mark * 18}" for mark in ("a", "b", "c", "z")
+    )
+    for path in (abandoned, in_use, young, foreign):
+        (path / "inner").mkdir(parents=True)
+        os.utime(path, (1, 1))
+    os.utime(young)
+    lock = scratch.claim(str(in_use))
+    scratch.remove_abandoned(str(tmp_path))
+    os.close(lock)
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["b", "c", "z"]
+
+
+@pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+def test_the_directory_of_a_live_sandbox_is_claimed(box: sandbox.Sandbox) -> None:
+    with pytest.raises(BlockingIOError):
+        scratch.claim(box.resolved.tmp)
+    box.close()
+    assert not Path(box.resolved.tmp).exists()

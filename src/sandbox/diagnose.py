@@ -15,6 +15,7 @@ from sandbox.errors import StartError, start_error
 
 __all__ = ["explain_start"]
 
+_TOO_LONG = "give what is long as input, or in a file"
 _ALLOWED = "the policy may not allow reading it: with_read(...)"
 
 
@@ -35,10 +36,12 @@ def explain_start(
     existing = [p for p in map(os.fsdecode, programs) if os.path.lexists(os.path.join(cwd, p))]
     if not existing:
         where = "" if "/" in name else "it is in no directory of the command's PATH"
+        if " " in name:
+            where = "a command line is not one word: give its words one by one, or bash -c '...'"
         return start_error(stage, errno, name, where)
     if not os.path.lexists(path):
         path = os.path.join(cwd, existing[0])
-    about = "" if errno == E2BIG else _about_program(path)
+    about = _TOO_LONG if errno == E2BIG else _about_program(path)
     return start_error(stage, errno, path, about)
 
 

@@ -229,7 +229,9 @@ class CommandFailed(SandboxException):
         super().__init__(result)
 
     def __str__(self) -> str:
-        return f"command {self.result.args!r} {self.result.outcome}"
+        text = f"command {self.result.args!r} {self.result.outcome}"
+        said = self.result.err.strip().rpartition("\n")[2]
+        return f"{text}: {said}" if said else text
 
 
 class SandboxLost(SandboxException):

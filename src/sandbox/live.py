@@ -24,7 +24,7 @@ from sandbox.backends.base import Backend, Confinement, ConfinementLost, Request
 from sandbox.backends.choose import choose
 from sandbox.backends.enforceable import weaker_limits
 from sandbox.backends.rlimits import rlimits
-from sandbox.backends.scratch import private_directory, remove
+from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan, block, markers
 from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
@@ -83,9 +83,9 @@ class Sandbox:
         self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
-        self._tmp = "" if self.policy.unconfined else private_directory()
+        self._tmp, lock = ("", -1) if self.policy.unconfined else _own_directory()
         self._owner = os.getpid()
-        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, self._owner)
+        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
         self._lock = threading.Lock()
         self._confinement: Confinement | None = None
         self._plan = Plan(self.policy.environment)
@@ -171,7 +171,8 @@ class Sandbox:
             outcome, denials = seat.run(request)
             enforcement = seat.enforcement
         except ConfinementLost as lost:
-            raise SandboxLost(str(lost)) from None
+            why = "it was closed while the command ran" if self._closed else str(lost)
+            raise SandboxLost(why) from None
         finally:
             seat.leave()
         if not outcome.started:
@@ -230,11 +231,12 @@ class Sandbox:
 
         Nothing is resolved again: the boundary is the one that was.
         """
+        lock = -1
         if self._tmp:
-            self._tmp = private_directory()
+            self._tmp, lock = _own_directory()
             self._resolved = self._resolved.with_tmp(self._tmp)
         self._owner = os.getpid()
-        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, self._owner)
+        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
 
     def _seat(self) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""
@@ -265,9 +267,18 @@ def _account_homes() -> list[str]:
     return [home] if home.startswith("/") else []
 
 
-def _clean_up(tmp: str, owner: int) -> None:
+def _own_directory() -> tuple[str, int]:
+    """A temporary directory and the fd that says that it is in use; abandoned ones go."""
+    path = private_directory()
+    lock = claim(path)
+    remove_abandoned(os.path.dirname(path))
+    return path, lock
+
+
+def _clean_up(tmp: str, lock: int, owner: int) -> None:
     if tmp and owner == os.getpid():
         remove(tmp)
+        os.close(lock)
 
 
 def _with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:

@@ -164,6 +164,10 @@ class SandboxPolicy:
         """A copy with these limits."""
         return replace(self, limits=limits)
 
+    def with_require(self, isolation: Isolation | None) -> SandboxPolicy:
+        """A copy that is run with this isolation or a stronger one, or not at all."""
+        return replace(self, require=isolation)
+
     def with_environment(self, environment: Environment) -> SandboxPolicy:
         """A copy with this environment."""
         return replace(self, environment=environment)

@@ -6,7 +6,9 @@ Everything that can be refused before a process exists is refused here, with the
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
+from errno import ENOTDIR
 from typing import Any, Final, TypedDict
 
 from sandbox.backends.base import Outcome
@@ -22,6 +24,7 @@ __all__ = [
     "candidates",
     "check_options",
     "encode_words",
+    "existing_directory",
     "input_bytes",
     "result_of",
     "working_directory",
@@ -82,7 +85,7 @@ def check_options(how: RunOptions) -> None:
         ("stderr", how.get("stderr")),
     ):
         if fd is not None and (isinstance(fd, bool) or not isinstance(fd, int) or fd < 0):
-            raise InvalidArgument(name, fd, "is no file descriptor")
+            raise InvalidArgument(name, fd, "is no fd", "a number, or None to capture")
 
 
 def input_bytes(given: Any) -> bytes | None:
@@ -166,6 +169,21 @@ def working_directory(cwd: Any) -> str:
         raise WorkingDirectoryError("cwd", error.errno or 0, ".", hint) from None
     except (TypeError, UnicodeError):
         raise InvalidArgument("cwd", cwd, "is no path") from None
+
+
+def existing_directory(cwd: Any) -> str:
+    """As ``working_directory``, of what is to be a workspace too: it must be there.
+
+    Raises ``WorkingDirectoryError`` when it is not, or is no directory.
+    """
+    place = working_directory(cwd)
+    try:
+        found = os.stat(place)
+    except OSError as error:
+        raise WorkingDirectoryError("cwd", error.errno or 0, place, "create it") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise WorkingDirectoryError("cwd", ENOTDIR, place, "it is not a directory")
+    return place
 
 
 def result_of(

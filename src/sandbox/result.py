@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal as _signal
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Generic, Self, TypeVar
 
 from sandbox.errors import CommandFailed
@@ -96,10 +96,10 @@ class BaseResult(Generic[Output]):
     stderr_truncated: int
     duration: float
     usage: Usage
-    enforcement: Enforcement
+    enforcement: Enforcement = field(repr=False)
     denials: tuple[Denial, ...] = ()
-    stdout_cut: int = 0
-    stderr_cut: int = 0
+    stdout_cut: int = field(default=0, repr=False)
+    stderr_cut: int = field(default=0, repr=False)
     swept: int = 0
 
     @property

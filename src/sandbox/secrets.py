@@ -349,7 +349,8 @@ def check_allowed(allowed: Iterable[str]) -> None:
     names = {row.name for row in (*SECRETS, *MACHINE)}
     for item in named:
         if item not in names:
-            known = ", ".join(sorted(names))
+            near = [name for name in sorted(names) if name in item or item in name]
+            known = f"one of {', '.join(near)}" if near else "see docs/secrets.md for their names"
             raise InvalidArgument("allow_secrets", item, "no place of secrets has this name", known)
 
 

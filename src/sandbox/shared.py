@@ -18,7 +18,7 @@ from typing import Any, Literal, Unpack, overload
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
-from sandbox.request import Args, RunOptions, working_directory
+from sandbox.request import Args, RunOptions, existing_directory
 from sandbox.result import Result, TextResult
 
 __all__ = ["Shelf", "run"]
@@ -133,6 +133,6 @@ def run(
     ``stderr``, ``terminal``.
     """
     chosen = _default if policy is None else checked(policy)
-    place = how["cwd"] = working_directory(how.get("cwd"))
+    place = how["cwd"] = existing_directory(how.get("cwd"))
     with _shelf.borrow(chosen, place if needs_workspace(chosen) else None) as sandbox:
         return sandbox.run(args, text=True, **how) if text else sandbox.run(args, **how)

@@ -21,7 +21,7 @@ from sandbox.result import Weaker
 __all__ = ["KernelFacts", "check_host", "check_ownership", "weaker_host", "weaker_limits"]
 
 _ABI_SCOPES = 6
-_NAMESPACES = "isolation 'namespaces'"
+_NAMESPACES = "namespaces, which this version does not have yet"
 
 
 class KernelFacts(Protocol):
@@ -44,7 +44,7 @@ def check_host(policy: SandboxPolicy, probe: KernelFacts) -> None:
     """Raises ``Unenforceable`` for the parts that are never weakened and cannot be had here."""
     if policy.require == "namespaces":
         raise Unenforceable(
-            _NAMESPACES,
+            "isolation 'namespaces'",
             "this version confines by Landlock and a seccomp filter, without namespaces",
             "require='landlock', or require=None",
         )

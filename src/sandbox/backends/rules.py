@@ -123,7 +123,7 @@ def _refuse_carvings(resolved: ResolvedPolicy, others: list[str]) -> None:
 
 def _weaker(resolved: ResolvedPolicy, abi: int, hides: bool) -> Iterator[Weaker]:
     """What these rules do not enforce, each with its reason."""
-    mend = "isolation 'namespaces'"
+    mend = "namespaces, which this version does not have yet"
     if not hides and resolved.denied:
         yield Weaker("names", "Landlock cannot hide what a denied directory contains", mend)
     if resolved.access("/") is not Access.WRITE:

@@ -8,12 +8,17 @@ there), follows a link, or trusts a name twice.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import stat
+import time
 from collections.abc import Collection
 
-__all__ = ["change_time", "empty", "private_directory", "remove"]
+__all__ = ["change_time", "claim", "empty", "private_directory", "remove", "remove_abandoned"]
 
+_OURS = re.compile(r"sandbox-[0-9a-f]{18}")
+_YOUNG = 60  # seconds
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -33,6 +38,32 @@ def private_directory(parent: str | None = None) -> str:
         except FileExistsError:
             continue
         return path
+
+
+def claim(path: str) -> int:
+    """Marks a private directory as in use by this process: a fd whose lock ends with it."""
+    fd = os.open(path, _DIRECTORY)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def remove_abandoned(place: str) -> None:
+    """Removes private directories beside ours whose process was killed before it could.
+
+    Known by a name of ours, by belonging to this user, and by nobody's lock. The youngest are left:
+    theirs may be about to be taken.
+    """
+    for name in os.listdir(place):
+        path = f"{place}/{name}"
+        try:
+            found = os.lstat(path)
+            if not _OURS.fullmatch(name) or found.st_uid != os.geteuid():
+                continue
+            if time.time() - found.st_mtime > _YOUNG and stat.S_ISDIR(found.st_mode):
+                os.close(claim(path))
+                remove(path)
+        except OSError:
+            continue
 
 
 def _temporary() -> str:

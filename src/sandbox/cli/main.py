@@ -105,6 +105,9 @@ def guarded(call: Callable[[], int]) -> int:
         hint = " (here: cd into it, or --read-only)" if isinstance(error, WorkspaceRefused) else ""
         complain(f"{error}{hint}")
         return error.exit_status
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return OURS
     except click.ClickException as error:
         complain(_usage(error))
         return OURS

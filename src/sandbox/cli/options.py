@@ -39,7 +39,7 @@ _OPTIONS = (
         "--allow-secret",
         metavar="NAME",
         multiple=True,
-        help="A place of secrets that may be read, by name or path (such as npmrc).",
+        help="A place of secrets that may be read, by name or path (such as npm).",
     ),
     network_option,
     click.option(
