@@ -32,20 +32,23 @@ def cases(workspace: str, roots: list[str]) -> dict[str, Case]:
     policy = sandbox.workspace_write(workspace, write=roots)
     words = [word.encode() for word in COMMAND]
     env = [f"{name}={value}".encode() for name, value in ENV.items()]
-    confined = _sandcore.Plan(words, env, policy=_blob(policy, workspace))
+    box = sandbox.Sandbox(policy)  # kept by the case below: its directories are in the rules
+    confined = _sandcore.Plan(words, env, policy=_blob(box))
+    inline = _sandcore.Plan(words, env, policy=_blob(box), inline=True)
     bare = _sandcore.Plan(words, env)
     return {
         "_sandcore.spawn, confined": lambda: _spawn(confined),
+        "_sandcore.spawn, confined inline": lambda: _spawn(inline),
         "_sandcore.spawn, bare": lambda: _spawn(bare),
         "sandbox.run, captured": lambda: sandbox.run(COMMAND, policy, cwd=workspace),
+        "Sandbox.run, captured": lambda: box.run(COMMAND),
         "subprocess.run, no sandbox": _subprocess,
     }
 
 
-def _blob(policy: sandbox.SandboxPolicy, workspace: str) -> _sandcore.Policy:
-    with sandbox.Sandbox(policy, workspace=workspace) as made:
-        abi = _sandcore.probe().landlock_abi
-        return compile_blob(policy, compile_rules(made.resolved, abi), abi)
+def _blob(box: sandbox.Sandbox) -> _sandcore.Policy:
+    abi = _sandcore.probe().landlock_abi
+    return compile_blob(box.policy, compile_rules(box.resolved, abi), abi)
 
 
 def _spawn(plan: _sandcore.Plan) -> None:

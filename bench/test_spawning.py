@@ -18,8 +18,10 @@ from measure import compile_floor, floor_times
 
 NAMES = (
     "_sandcore.spawn, confined",
+    "_sandcore.spawn, confined inline",
     "_sandcore.spawn, bare",
     "sandbox.run, captured",
+    "Sandbox.run, captured",
     "subprocess.run, no sandbox",
 )
 

@@ -41,7 +41,7 @@ def test_another_directory_in_the_place_of_the_workspace_is_seen_at_once(
     assert not basis.holds()
 
 
-def test_something_new_at_a_denied_path_is_seen_at_once(
+def test_something_new_at_a_denied_path_is_seen_at_the_next_look(
     settled: ResolvedPolicy, outside: Path
 ) -> None:
     """It was a readable neighbour: its rule would go with it."""
@@ -62,9 +62,10 @@ def test_a_new_neighbour_waits_until_rules_have_rested(
     assert not basis.holds()
 
 
-def test_without_a_rest_a_new_neighbour_is_seen_at_once(
-    settled: ResolvedPolicy, outside: Path
+def test_without_a_rest_a_new_neighbour_is_seen_at_the_next_look(
+    settled: ResolvedPolicy, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0)
     basis = Basis(compile_rules(settled, 7), settled)
     assert basis.holds()
     (outside / "new").touch()

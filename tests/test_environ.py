@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,10 +19,9 @@ from sandbox.environ import (
     CORE,
     PATH_DEFAULT,
     Environment,
+    Plan,
     block,
-    build,
     markers,
-    prepare,
 )
 from sandbox.errors import InvalidArgument
 
@@ -63,6 +63,12 @@ SECRET = (
 EVERY = Environment(inherit="all", include=("*",))
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 NAME = st.text("ABCP_T", min_size=1, max_size=5)
+
+
+def build(
+    environment: Environment, base: Mapping[str, str], marks: Mapping[str, str]
+) -> dict[str, str]:
+    return Plan(environment).build(base, marks)
 
 
 def test_core_is_the_default_and_small() -> None:
@@ -150,7 +156,7 @@ def test_a_confined_command_is_marked_and_cannot_be_marked_otherwise() -> None:
 
 
 def test_values_for_one_command_win_over_all() -> None:
-    plan = prepare(Environment(set=(("A", "policy"),)))
+    plan = Plan(Environment(set=(("A", "policy"),)))
     assert plan.build({}, {"TMPDIR": "/t"}, {"A": "call", "TMPDIR": "/u"}) == {
         "PATH": PATH_DEFAULT,
         "A": "call",
@@ -178,7 +184,7 @@ def test_a_bad_name_or_value_is_refused_and_named(name: Any, value: Any, named: 
     with pytest.raises(InvalidArgument, match=named):
         Environment(set=((name, value),))
     with pytest.raises(InvalidArgument, match=named):
-        prepare(Environment()).build({}, {}, {name: value})
+        Plan(Environment()).build({}, {}, {name: value})
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ def test_a_part_that_means_nothing_is_refused(field: str, value: Any, named: str
 
 
 def test_os_environ_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = prepare(Environment("all"))
+    plan = Plan(Environment("all"))
     for value in ("one", "zwei\udcff", "ö"):
         monkeypatch.setenv("SOME_VALUE", value)
         assert plan.build(os.environ, {}) == plan.build(dict(os.environ), {})
@@ -203,12 +209,12 @@ def test_os_environ_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> Non
 @given(st.dictionaries(NAME, TEXT))
 def test_a_plan_that_remembers_says_the_same_as_a_new_one(caller: dict[str, str]) -> None:
     environment = Environment("all", exclude=("A*",), include=("AB*",), allow=("TOKEN",))
-    plan = prepare(environment)
+    plan = Plan(environment)
     assert plan.build(caller, {}) == plan.build(caller, {}) == build(environment, caller, {})
 
 
 def test_a_plan_does_not_grow_with_every_name_it_has_seen() -> None:
-    plan = prepare(Environment("all"))
+    plan = Plan(Environment("all"))
     for number in range(10_000):
         plan.build({f"N{number}": "x"}, {})
     assert len(plan._verdicts) <= 4096
@@ -259,7 +265,7 @@ def test_a_narrowed_environment_inherits_nothing_that_either_does_not(
 def test_a_widened_environment_keeps_the_excludes_of_the_first(
     one: Environment, other: Environment
 ) -> None:
-    wide, mine, theirs = prepare(one.widen(other)), prepare(one), prepare(other)
+    wide, mine, theirs = Plan(one.widen(other)), Plan(one), Plan(other)
     for name in [*CALLER, "MY_TOKEN"]:
         if any(fnmatch.fnmatch(name.upper(), pattern.upper()) for pattern in one.exclude):
             assert not wide.inherits(name)
@@ -282,7 +288,7 @@ def test_an_environment_is_a_value() -> None:
 def test_a_run_costs_microseconds_for_a_caller_with_sixty_variables() -> None:
     """The aim is 10; the bound leaves room for a machine that is busy with other things."""
     caller = {f"VARIABLE_{number}": "value" * 5 for number in range(47)} | CALLER
-    plan = prepare(Environment())
+    plan = Plan(Environment())
     marks = markers("landlock", "none", "/tmp/x")
     best = min(_timed(lambda: plan.build(caller, marks)) for _ in range(50))
     assert best < 60e-6
@@ -293,3 +299,19 @@ def _timed(call: Any) -> float:
     for _ in range(20):
         call()
     return (time.perf_counter() - start) / 20
+
+
+def test_a_packed_environment_follows_this_process_and_the_seat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan(Environment(include=("PROJECT_*",)))
+    first = plan.packed("landlock", "none", "/t/1")
+    assert plan.packed("landlock", "none", "/t/1") is first
+    assert b"TMPDIR=/t/2\0" in plan.packed("landlock", "none", "/t/2").block
+    assert b"EXTRA=1\0" in plan.packed("landlock", "none", "/t/1", {"EXTRA": "1"}).block
+    assert b"EXTRA" not in plan.packed("landlock", "none", "/t/1").block
+    monkeypatch.setenv("PROJECT_X", "new")
+    changed = plan.packed("landlock", "none", "/t/1")
+    assert b"PROJECT_X=new\0" in changed.block and changed.variables == first.variables + 1
+    monkeypatch.setenv("PATH", "/only")
+    assert plan.packed("landlock", "none", "/t/1").path == "/only"

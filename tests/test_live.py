@@ -64,8 +64,9 @@ def test_what_one_sandbox_plants_is_not_put_back_by_another_that_began_meanwhile
 
 
 def test_what_a_command_plants_is_not_put_back_when_its_sandbox_is_confined_anew_meanwhile(
-    workspace: Path, outside: Path
+    workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sandbox.backends.basis._LOOK", 0)
     hook = hook_of(workspace)
     key = outside / "key"
     key.touch()

@@ -26,7 +26,7 @@ from sandbox.backends.enforceable import weaker_limits
 from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
-from sandbox.environ import Plan, block, markers
+from sandbox.environ import Plan
 from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
 from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
@@ -188,15 +188,16 @@ class Sandbox:
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits
         timeout = how.get("timeout", POLICY_LIMIT)
-        marks = markers(seat.enforcement.isolation, self.policy.network, seat.tmp)
-        variables = self._plan.build(os.environ, marks, how.get("env"))
+        env = self._plan.packed(
+            seat.enforcement.isolation, self.policy.network, seat.tmp, how.get("env")
+        )
         fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
         stdin, stdout, stderr = [fd if isinstance(fd, int) else -1 for fd in fds]
         return Request(
-            programs=candidates(words[0], variables),
+            programs=candidates(words[0], env.path),
             argv=words,
-            env=block(variables),
-            env_count=len(variables),
+            env=env.block,
+            env_count=env.variables,
             cwd=os.fsencode(place),
             limits=rlimits(limits),
             input=input_bytes(how.get("input")),

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from errno import ENOTDIR
+from functools import lru_cache
 from typing import Any, Final, TypedDict
 
 from sandbox.backends.base import Outcome
@@ -141,13 +142,13 @@ def _encode(index: int, word: Any) -> bytes:
     return encoded
 
 
-def candidates(program: bytes, env: Mapping[str, str]) -> tuple[bytes, ...]:
+@lru_cache(maxsize=256)
+def candidates(program: bytes, path: str) -> tuple[bytes, ...]:
     """What to try to execute, in order: the command's own PATH counts, not the caller's."""
     if b"/" in program:
         return (program,)
-    path = os.fsencode(env.get("PATH", ""))
     # An empty entry of PATH means the working directory; a sandboxed one is written by strangers.
-    found = tuple(place + b"/" + program for place in path.split(b":") if place)
+    found = tuple(place + b"/" + program for place in os.fsencode(path).split(b":") if place)
     return found or (program,)
 
 

@@ -2,7 +2,8 @@
 
 Rules name files that were there when they were made. Three kinds of change matter, differently:
 - what a person named (a workspace) is another directory now: the rules are worthless, at once;
-- something lies at a denied path that was not there: a rule may have come to cover it, at once;
+- something lies at a denied path that was not there: a rule may have come to cover it; soon (a
+  command that runs already has the old rules, too);
 - a directory beside a denied one has another file: that file cannot be read yet. Less is allowed,
   never more, so in a directory that never rests (``/tmp``) it may wait: making rules is dear, and
   must not become what commands wait for.
@@ -19,6 +20,7 @@ from sandbox.resolve import ResolvedPolicy
 
 __all__ = ["Basis", "compile_with_basis"]
 
+_LOOK = 0.05  # seconds between two looks at the neighbours: a stat each, before every command
 _SHARE = 20  # rules are made anew for unread neighbours in one part of so many of the time
 _PAUSE = 0.2  # seconds, at the least
 
@@ -32,7 +34,7 @@ class Basis:
         self._denied = _sandcore.Stamps((), [encode(place.path) for place in resolved.denied])
         self._watched = _sandcore.Stamps([encode(path) for path in rules.watched])
         self._states = (self._named.take(), self._denied.take(), self._watched.take())
-        self._rest_until = 0.0
+        self._rest_until = self._look_at = 0.0
 
     @classmethod
     def nothing(cls) -> Basis:
@@ -41,6 +43,7 @@ class Basis:
         basis._named = basis._denied = basis._watched = _sandcore.Stamps(())
         basis._states = (b"", b"", b"")
         basis._rest_until = 0.0
+        basis._look_at = float("inf")
         return basis
 
     def holds(self) -> bool:
@@ -48,9 +51,13 @@ class Basis:
         named, denied, watched = self._states
         if self._named.take() != named:
             return False
+        now = time.monotonic()
+        if now < self._look_at:
+            return True
+        self._look_at = now + _LOOK
         if self._watched.take() == watched:
             return True
-        return time.monotonic() < self._rest_until and self._denied.take() == denied
+        return now < self._rest_until and self._denied.take() == denied
 
     def rest(self, cost: float) -> None:
         """The rules cost so many seconds to make: not again before a multiple of that."""

@@ -182,7 +182,7 @@ def start_under(
     Privileges are dropped as always. Raises ``StartError`` and its kind when it did not start.
     """
     policy = _under(mechanism, resolved)
-    programs = candidates(words[0], env)
+    programs = candidates(words[0], env.get("PATH", ""))
     block = [f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()]
     plan = _sandcore.Plan(
         words,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import cast
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Outcome, Request
@@ -283,7 +284,7 @@ class LandlockSeat:
         finally:
             if guard is not None:
                 denials = guard.after()
-        return Outcome(*outcome), denials
+        return cast(Outcome, outcome), denials
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""

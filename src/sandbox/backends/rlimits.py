@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import resource
+from functools import lru_cache
 
 from sandbox.limits import Limits
 
 __all__ = ["rlimits"]
 
 
-def rlimits(limits: Limits) -> tuple[tuple[int, int, int], ...]:
-    """Limits as (resource, soft, hard). Never above the hard limit that the caller has."""
+@lru_cache(maxsize=64)
+def _wanted(limits: Limits) -> tuple[tuple[int, int], ...]:
     wanted = {
         resource.RLIMIT_CPU: limits.cpu,
         resource.RLIMIT_NOFILE: limits.open_files,
@@ -20,10 +21,14 @@ def rlimits(limits: Limits) -> tuple[tuple[int, int, int], ...]:
         # 1 is the value that stops that (fs/coredump.c), and no core file is that small.
         resource.RLIMIT_CORE: max(limits.core, 1) if limits.core is not None else None,
     }
+    return tuple((number, value) for number, value in wanted.items() if value is not None)
+
+
+def rlimits(limits: Limits) -> tuple[tuple[int, int, int], ...]:
+    """Limits as (resource, soft, hard). Never above the hard limit that the caller has."""
     table = []
-    for number, value in wanted.items():
-        if value is not None:
-            hard = resource.getrlimit(number)[1]
-            bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            table.append((number, bound, bound))
+    for number, value in _wanted(limits):
+        hard = resource.getrlimit(number)[1]
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        table.append((number, bound, bound))
     return tuple(table)
