@@ -35,6 +35,7 @@ def script(program: str, *arguments: object, before: Sequence[str] = ()) -> str:
     """Runs a Python program in a process of its own and returns what it printed."""
     command = [*before, sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(TESTS)])}
+    env.pop("LD_PRELOAD", None)  # a sanitizer is for what is compiled into this process
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -884,6 +885,19 @@ def test_a_nursery_that_was_killed_is_replaced_and_nothing_runs_twice(place: Pat
     wait_for(lambda: not exists(killed))
     assert ended("/bin/sh", "-c", f"echo x >> {place}/ran", policy=one).status == 0
     assert (place / "ran").read_text() == "x\n"
+
+
+def test_a_nursery_that_a_command_stopped_is_replaced_and_nothing_runs_late(place: Path) -> None:
+    one = policy(place)
+    stopped = nursery_of(one)
+    assert ended("/bin/sh", "-c", f"kill -STOP {stopped}", policy=one).status == 0
+    began = time.monotonic()
+    with pytest.raises(core.LaneLost):
+        started("/bin/sh", "-c", f"echo x >> {place}/ran", policy=one)
+    assert time.monotonic() - began < 2
+    assert settled(lambda: [pid for pid in [stopped] if exists(pid)]) == []
+    assert ended("/bin/sh", "-c", "exit 3", policy=one).status == 3 << 8
+    assert not (place / "ran").exists()
 
 
 def test_a_command_that_kills_its_nursery_never_makes_another_run_twice(place: Path) -> None:
