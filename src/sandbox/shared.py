@@ -11,22 +11,20 @@ import atexit
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, Unpack, overload
 
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
-from sandbox.request import Args, RunOptions, existing_directory
+from sandbox.request import Args, RunOptions, existing_directory, working_directory
 from sandbox.result import Result, TextResult
 
-__all__ = ["Shelf", "run"]
+__all__ = ["Shelf", "Slot", "run"]
 
 _KEPT = 32  # sandboxes: each is two small processes and one more per command at a time
 
 
-class _Slot:
+class Slot:
     """A kept sandbox and how many commands use it."""
 
     __slots__ = ("sandbox", "users")
@@ -42,21 +40,22 @@ class Shelf:
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
         self._lock = threading.Lock()
-        self._slots: OrderedDict[tuple[Any, ...], _Slot] = OrderedDict()
+        self._slots: OrderedDict[tuple[Any, ...], Slot] = OrderedDict()
         self._owner = os.getpid()
 
-    @contextmanager
-    def borrow(self, policy: SandboxPolicy, workspace: str | None) -> Iterator[Sandbox]:
-        """The sandbox for a policy and a workspace, made when there is none."""
-        key = (policy, workspace, os.environ.get("HOME"))
-        slot = self._take(key, policy, workspace)
-        try:
-            yield slot.sandbox
-        finally:
-            with self._lock:
-                slot.users -= 1
+    def borrow(self, policy: SandboxPolicy, workspace: str | None) -> Slot:
+        """The sandbox for a policy and a workspace, made when there is none; to be given back.
 
-    def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> _Slot:
+        Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
+        """
+        return self._take((policy, workspace, os.environ.get("HOME")), policy, workspace)
+
+    def give_back(self, slot: Slot) -> None:
+        """Says that a command is done with a sandbox."""
+        with self._lock:
+            slot.users -= 1
+
+    def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> Slot:
         with self._lock:
             self._after_fork()
             slot = self._slots.get(key)
@@ -64,7 +63,9 @@ class Shelf:
                 self._slots.move_to_end(key)
                 slot.users += 1
                 return slot
-        made = _Slot(Sandbox(policy, workspace=workspace))
+        if workspace is not None:
+            existing_directory(workspace)
+        made = Slot(Sandbox(policy, workspace=workspace))
         made.users = 1
         with self._lock:
             slot = self._slots.setdefault(key, made)
@@ -75,7 +76,7 @@ class Shelf:
             old.sandbox.close()
         return slot
 
-    def _surplus(self) -> list[_Slot]:
+    def _surplus(self) -> list[Slot]:
         """Takes out the oldest unused slots beyond what is kept."""
         excess = len(self._slots) - self._kept
         idle = [key for key, slot in self._slots.items() if slot.users == 0]
@@ -133,6 +134,9 @@ def run(
     ``stderr``, ``terminal``.
     """
     chosen = _default if policy is None else checked(policy)
-    place = how["cwd"] = existing_directory(how.get("cwd"))
-    with _shelf.borrow(chosen, place if needs_workspace(chosen) else None) as sandbox:
-        return sandbox.run(args, text=True, **how) if text else sandbox.run(args, **how)
+    place = how["cwd"] = working_directory(how.get("cwd"))
+    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
+    try:
+        return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
+    finally:
+        _shelf.give_back(slot)

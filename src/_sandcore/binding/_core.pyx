@@ -7,6 +7,7 @@ cimport cython
 from collections import namedtuple
 from os import getcwdb, strerror, urandom
 from os.path import abspath, dirname, join
+from time import time_ns
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals

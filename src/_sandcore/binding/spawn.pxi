@@ -57,6 +57,7 @@ cdef class Plan:
     cdef readonly bint inline
     cdef tuple given_limits
     cdef plan_limit limits[16]
+    cdef tuple made  # (cwd, pid, the request for a nursery), once there was one
 
     def __cinit__(self, argv, env, *, programs=None, Policy policy=None, cwd=None, fds=(0, 1, 2),
                   limits=(), new_session=True, umask=None, inline=False, die_with_thread=False):
@@ -95,6 +96,16 @@ cdef class Plan:
             self.c.extra_filter = policy.view.extra_filter
             if policy.view.header.flags & POLICY_CONFINED:
                 self.c.flags |= PLAN_NO_NEW_PRIVS | PLAN_DROP_CAPABILITIES
+
+
+    cdef bytes request(self, bytes place):
+        """The request for a nursery; made once for a working directory."""
+        if self.made is None or self.made[0] != place or self.made[1] != getpid():
+            request = _request(self.programs.items, self.argv.items, _block(self.env.items),
+                               len(self.env.items), place, self.given_limits,
+                               not self.c.flags & PLAN_NEW_SESSION, self.c.umask)
+            self.made = (place, getpid(), request)
+        return self.made[2]
 
 
 Status = namedtuple("Status", "status reaped user system max_rss")
@@ -166,10 +177,7 @@ cdef class Nursery:
         cdef Py_ssize_t size
         cdef const uint8_t *at
         memcpy(fds, plan.c.fds, sizeof(fds))
-        place = plan.cwd if plan.cwd is not None else getcwdb()
-        request = _request(plan.programs.items, plan.argv.items, _block(plan.env.items),
-                           len(plan.env.items), place, plan.given_limits,
-                           not plan.c.flags & PLAN_NEW_SESSION, plan.c.umask)
+        request = plan.request(plan.cwd if plan.cwd is not None else getcwdb())
         size = len(request)
         at = <const uint8_t *><const char *>request
         with nogil:

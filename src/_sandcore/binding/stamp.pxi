@@ -25,6 +25,19 @@ cdef class Stamps:
     def __len__(self):
         return len(self.paths.items)
 
+    def settled(self, bytes state not None):
+        """Whether the youngest change in a taken state is 20 ms old or older.
+
+        Kernels before 6.13 count change times in ticks of up to 10 ms, so that two changes in one
+        tick look alike; what is older than that cannot change again without a difference.
+        """
+        cdef size_t i, count = len(state) // sizeof(stamp)
+        cdef const stamp *at = <const stamp *><const char *>state
+        cdef int64_t youngest = 0
+        for i in range(count):
+            youngest = max(youngest, at[i].change_ns)
+        return time_ns() - youngest >= 20_000_000
+
     def take(self):
         """The state of all paths now."""
         cdef size_t i, count = len(self.paths.items)

@@ -40,6 +40,9 @@ class StampTaker(Protocol):
     def take(self) -> bytes:
         """The state now; equal bytes: none of the paths was made, removed, written or replaced."""
 
+    def settled(self, state: bytes) -> bool:
+        """Whether the youngest change in a state is old enough for the next to look different."""
+
 
 class Guard:
     """Looks after protected names in writable directories around each command.
@@ -66,8 +69,8 @@ class Guard:
         self._running = 0
         self._moved: set[bytes] = set()
         self._snapshot = Snapshot()
-        self._taker = stamps(())
-        self._state = _UNKNOWN
+        self._taker = self._quick = stamps(())
+        self._state = self._quick_state = _UNKNOWN
         if self._roots:
             self._learn()
 
@@ -79,7 +82,7 @@ class Guard:
     def before(self) -> None:
         """To be called right before each command."""
         with self._lock:
-            if not self._running and self._roots and self._taker.take() != self._state:
+            if not self._running and self._roots and not self._is_unchanged():
                 self._learn()
             self._running += 1
 
@@ -87,13 +90,26 @@ class Guard:
         """To be called right after each command, when its tree is dead; what was put back."""
         with self._lock:
             self._running -= 1
-            if not self._roots or self._taker.take() == self._state:
+            if not self._roots or self._is_unchanged():
                 return ()
             denials = restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
             return denials
+
+    def _is_unchanged(self) -> bool:
+        """Whether all is as it was, by a quick look first: most names are absent most of the time,
+        and none can come into being without a change of the directory that it is in.
+        """
+        quick = self._quick.take()
+        if quick == self._quick_state:
+            return True
+        if self._taker.take() != self._state:
+            return False
+        # A clock that stands still between two changes would hide the second one.
+        self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
+        return True
 
     def _learn(self) -> None:
         """Take what is there now as the state to return to."""
@@ -106,12 +122,24 @@ class Guard:
             is_settled = snapshot.paths == self._snapshot.paths
             if not is_settled:
                 self._taker = self._stamps(snapshot.paths)
+                self._quick = self._stamps(_present(snapshot.paths))
+                self._quick_state = _UNKNOWN
             self._snapshot = snapshot
             if snapshot.young:
                 break
             if is_settled:
                 self._state = state
                 break
+
+
+def _present(paths: Sequence[bytes]) -> list[bytes]:
+    """What stands for all of them: those that exist, and the directories of those that do not."""
+    found: dict[bytes, None] = {}
+    for path in paths:
+        while path != b"/" and not os.path.lexists(path):
+            path = os.path.dirname(path)
+        found.setdefault(path)
+    return list(found)
 
 
 def _wanted_roots(
