@@ -85,12 +85,16 @@ struct request {
  * that means anything now; negative: the other side is gone. Not for two requests at once. */
 int request_receive(int socket, struct request *request);
 
-/* Clones its command: clone flags beside CLONE_VM | CLONE_VFORK | CLONE_PIDFD, and what to pass in
- * the place of TLS. */
+/* Clones its command: clone flags beside CLONE_VM | CLONE_PIDFD, and what to pass in the place of
+ * TLS. Without CLONE_VFORK the child goes on while this process does: the request and its memory
+ * then stay as they are until the child has ended, and what failed is in the report only then. */
 void request_start(const struct helper *helper, struct request *request, unsigned long flags,
                    uint64_t tls);
 
-/* Gives back what it holds but the pidfd: its fds, or no reader ever sees the end of the output. */
+/* Closes the command's fds here, or no reader ever sees the end of its output. */
+void request_close_fds(struct request *request);
+
+/* Gives back all that it holds but the pidfd. */
 void request_release(struct request *request);
 
 /* Never return. */

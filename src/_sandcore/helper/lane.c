@@ -107,9 +107,17 @@ static int await_order(const struct helper *helper, int socket, struct command *
     return size == sizeof kind && (kind == WIRE_KILL || kind == WIRE_SWEEP);
 }
 
-/* Follows a command that has started, to the end of its whole tree. False: caller or root is gone;
- * a command that was ended for that has no result. */
-static int attend(const struct helper *helper, int socket, struct command *command)
+static void send_failure(int socket, const struct plan *plan)
+{
+    struct wire_reply failed = {.kind = WIRE_FAILED, .report = plan->report};
+    helper_send(socket, &failed, -1);
+}
+
+/* Follows a command to the end of its whole tree. False: caller or root is gone; a command that was
+ * ended for that has no result. The child may still be on its way to exec when this begins: that it
+ * failed there is known when it has ended. */
+static int attend(const struct helper *helper, int socket, struct command *command,
+                  const struct plan *plan)
 {
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
@@ -127,6 +135,10 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     if (!present) {
         return 0;
     }
+    if (plan->report.stage != STAGE_NONE) {
+        send_failure(socket, plan);
+        return 1;
+    }
     struct wire_reply done = {.kind = WIRE_DONE,
                               .pid = command->pid,
                               .status = command->status,
@@ -142,22 +154,18 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     struct plan *plan = &request->plan;
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
+    /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
     request_start(helper, request, SIGCHLD, 0);
-    request_release(request);
+    request_close_fds(request);
     int present = 1;
-    if (plan->report.stage != STAGE_NONE) {
-        struct wire_reply failed = {.kind = WIRE_FAILED, .report = plan->report};
-        if (request->pid > 0) {
-            SYS_4(SYS_wait4, request->pid, 0, __WALL, 0);
-        }
-        helper_send(socket, &failed, -1);
-    } else {
+    if (request->pid > 0) {
         struct command command = {.pid = request->pid, .pidfd = request->pidfd};
-        present = attend(helper, socket, &command);
-    }
-    if (request->pidfd >= 0) {
+        present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
+    } else {
+        send_failure(socket, plan);
     }
+    request_release(request);
     return present;
 }
 

@@ -80,7 +80,7 @@ static int confine_nursery(struct helper *helper)
 
 static void serve(const struct helper *helper, struct request *request, uint64_t cookie)
 {
-    request_start(helper, request, CLONE_PARENT | SIGCHLD, cookie);
+    request_start(helper, request, CLONE_VFORK | CLONE_PARENT | SIGCHLD, cookie);
     request_release(request);
     int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {

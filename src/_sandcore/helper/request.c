@@ -122,7 +122,7 @@ void request_start(const struct helper *helper, struct request *request, unsigne
         return;
     }
     plan->extra_filter = helper->policy.extra_filter;
-    long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PIDFD | flags, memory.stack + REQUEST_STACK,
+    long pid = sys_clone(CLONE_VM | CLONE_PIDFD | flags, memory.stack + REQUEST_STACK,
                          &request->pidfd, tls, child_main, plan);
     if (pid < 0) {
         plan->report = (struct stage_report){.stage = STAGE_CLONE, .error = (int32_t)-pid};
@@ -132,13 +132,19 @@ void request_start(const struct helper *helper, struct request *request, unsigne
     request->pid = (int32_t)pid;
 }
 
-void request_release(struct request *request)
+void request_close_fds(struct request *request)
 {
     for (unsigned i = 0; i < WIRE_MAX_FDS; i++) {
         if (request->fds[i] >= 0) {
             SYS_1(SYS_close, request->fds[i]);
+            request->fds[i] = -1;
         }
     }
+}
+
+void request_release(struct request *request)
+{
+    request_close_fds(request);
     if (request->mapped_body) {
         SYS_2(SYS_munmap, request->mapped_body, request->body_bytes);
     }

@@ -183,8 +183,11 @@ class LandlockConfinement:
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                seat = self._idle.pop()
+                if seat.lane.usable:
+                    return seat
+                seat.close()
         try:
             lane = self._helper.lane()
         except _sandcore.LaneLost as error:
