@@ -99,8 +99,10 @@ class Guard:
             return denials
 
     def _is_unchanged(self) -> bool:
-        """Whether all is as it was, by a quick look first: most names are absent most of the time,
-        and none can come into being without a change of the directory that it is in.
+        """Whether all is as it was, by a quick look first.
+
+        Most names are absent, and none can come into being without a change of the directory that
+        it is in: looking at that is enough.
         """
         quick = self._quick.take()
         if quick == self._quick_state:
