@@ -19,6 +19,7 @@ HELPER = ROOT / "src" / "_sandcore" / "helper"
 
 # Lowest first; a module may import only what stands before it.
 LADDER = (
+    "locks",
     "errors",
     "paths",
     "limits",

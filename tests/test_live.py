@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +166,53 @@ def test_what_is_weaker_is_said_once_and_at_the_caller_s_line(tmp_path: Path, ca
     )
     assert done.stderr.count("SandboxWeakened") == 1
     assert done.stderr.startswith(f"{script}:3:")
+
+
+def test_what_a_command_planted_before_it_ended_its_sandbox_is_put_back_and_told(
+    workspace: Path,
+) -> None:
+    with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        with pytest.raises(sandbox.SandboxLost) as raised:
+            box.run("echo evil > .envrc; kill -9 $PPID; sleep 9")
+        assert [denial.kind for denial in raised.value.denials] == ["planted"]
+        assert not (workspace / ".envrc").exists()
+        assert box.run("echo again").out == "again\n"
+
+
+def test_a_fork_while_another_thread_holds_a_lock_leaves_the_child_able_to_run(
+    workspace: Path,
+) -> None:
+    with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        with box._lock:
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    status = 0 if box.run("true").returncode == 0 else 2
+                finally:
+                    os._exit(status)
+        deadline = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if ended == (0, 0):
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        assert ended[1] == 0
+
+
+def test_a_filter_of_the_caller_s_own_is_stacked_on_ours(workspace: Path, tmp_path: Path) -> None:
+    pyseccomp = pytest.importorskip("pyseccomp", reason="needs pyseccomp and libseccomp2")
+    wanted = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    for call in ("mkdir", "mkdirat"):
+        wanted.add_rule(pyseccomp.ERRNO(errno.EDOM), call)
+    with (tmp_path / "filter").open("w+b") as file:
+        wanted.export_bpf(file)
+        file.seek(0)
+        mine = replace(sandbox.workspace_write(workspace), extra_filter=file.read())
+    script = ["python3", "-c", "import os; os.mkdir('d')"]
+    assert sandbox.run(script, sandbox.workspace_write(workspace)).returncode == 0
+    (workspace / "d").rmdir()
+    refused = sandbox.run(script, mine)
+    assert f"Errno {errno.EDOM}" in refused.err and not (workspace / "d").exists()
+    outside = sandbox.run(["touch", str(tmp_path / "no")], mine)
+    assert outside.returncode != 0, "ours holds as well"

@@ -237,8 +237,15 @@ class CommandFailed(SandboxException):
 class SandboxLost(SandboxException):
     """The sandbox ended under a command, which is dead too; what it printed is not known.
 
-    A command that kills or stops the process it runs under brings that about.
+    A command that kills or stops the process it runs under brings that about, and so does closing
+    the sandbox. ``denials``: what was put back afterwards, as in a result.
     """
+
+    _fields = ("cause", "denials")
+
+    def __init__(self, cause: str, denials: tuple[Any, ...] = ()) -> None:
+        self.cause, self.denials = cause, denials
+        super().__init__(cause)
 
 
 class SandboxBug(SandboxException):

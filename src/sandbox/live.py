@@ -29,6 +29,7 @@ from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
 from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
 from sandbox.limits import Limits
+from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import (
@@ -86,7 +87,7 @@ class Sandbox:
         self._tmp, lock = ("", -1) if self.policy.unconfined else _own_directory()
         self._owner = os.getpid()
         self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._confinement: Confinement | None = None
         self._plan = Plan(self.policy.environment)
         self._closed = False
@@ -172,7 +173,7 @@ class Sandbox:
             enforcement = seat.enforcement
         except ConfinementLost as lost:
             why = "it was closed while the command ran" if self._closed else str(lost)
-            raise SandboxLost(why) from None
+            raise SandboxLost(why, lost.denials) from None
         finally:
             seat.leave()
         if not outcome.started:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
 from sandbox.live import Sandbox, checked, needs_workspace
+from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import Args, RunOptions, existing_directory, working_directory
@@ -39,7 +39,7 @@ class Shelf:
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._slots: OrderedDict[tuple[Any, ...], Slot] = OrderedDict()
         self._owner = os.getpid()
 

@@ -13,7 +13,7 @@ enum { REQUEST_STACK = 16384, REQUEST_POINTERS = 4096 };
 
 /* Requests are small and come one by one: fixed memory, so that nothing can run out. */
 static struct {
-    union {
+    _Alignas(8) union { /* limits in a body are of 8 bytes */
         struct wire_run run;
         uint8_t bytes[sizeof(struct wire_run) + WIRE_MAX_INLINE];
     } message;

@@ -20,6 +20,10 @@ __all__ = ["Backend", "Confinement", "ConfinementLost", "Outcome", "Request", "S
 class ConfinementLost(Exception):
     """The confinement ended under a command, or could not be reached any more."""
 
+    def __init__(self, cause: str, denials: tuple[Denial, ...] = ()) -> None:
+        self.denials = denials
+        super().__init__(cause)
+
 
 @dataclass(slots=True)
 class Request:

@@ -17,13 +17,13 @@ directories that overlap. What could not be put back is told once; then it is th
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sandbox.backends.restore import restore
 from sandbox.backends.snapshot import MEND, PART, Plan, Snapshot, take_snapshot
 from sandbox.backends.watched import Wanted, on_the_way
+from sandbox.locks import ForkLock
 from sandbox.paths import below, depth
 from sandbox.result import Denial, Weaker
 
@@ -65,7 +65,7 @@ class Guard:
             for path in beyond
         )
         self._stamps = stamps
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._running = 0
         self._moved: set[bytes] = set()
         self._snapshot = Snapshot()

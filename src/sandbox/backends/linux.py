@@ -6,7 +6,6 @@ What decides here is the host: which Landlock ABI, and whether there is a filter
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from typing import cast
 
@@ -18,6 +17,7 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.rules import Rules
 from sandbox.backends.temporary import Temporary
 from sandbox.errors import SandboxLost, start_error
+from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
@@ -53,7 +53,7 @@ class LinuxBackend:
 
     def __init__(self, probe: _sandcore.Probe | None = None) -> None:
         self.probe = probe if probe is not None else _sandcore.probe()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
         )
@@ -146,7 +146,7 @@ class LandlockConfinement:
         policy = resolved.policy
         self._identity = _identity()
         self._owner = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._idle: list[LandlockSeat] = []
         self._closed = False
         self._retired = False
@@ -262,9 +262,19 @@ class LandlockSeat:
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
         guard = self._confinement.guard
-        if guard is not None:
-            guard.before()
-        denials: tuple[Denial, ...] = ()
+        if guard is None:
+            return self._run(request), ()
+        guard.before()
+        try:
+            outcome = self._run(request)
+        except ConfinementLost as lost:
+            raise ConfinementLost(str(lost), guard.after()) from None
+        except BaseException:
+            guard.after()
+            raise
+        return outcome, guard.after()
+
+    def _run(self, request: Request) -> Outcome:
         try:
             outcome = self.lane.run(
                 request.programs,
@@ -284,10 +294,7 @@ class LandlockSeat:
             )
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
-        finally:
-            if guard is not None:
-                denials = guard.after()
-        return cast(Outcome, outcome), denials
+        return cast(Outcome, outcome)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""

@@ -8,11 +8,11 @@ own directory is emptied, and what lies beside the seats' directories goes.
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
 from sandbox.errors import SandboxLost
+from sandbox.locks import ForkLock
 
 __all__ = ["Temporary"]
 
@@ -25,7 +25,7 @@ class Temporary:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._taken: dict[str, int] = {}  # path, and its change time when it was left empty
         try:
             self._state = change_time(root)
