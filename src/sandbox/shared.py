@@ -134,8 +134,10 @@ def run(
     ``stderr``, ``terminal``.
     """
     chosen = _default if policy is None else checked(policy)
-    place = how["cwd"] = working_directory(how.get("cwd"))
-    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
+    workspace = None
+    if needs_workspace(chosen):
+        workspace = how["cwd"] = working_directory(how.get("cwd"))
+    slot = _shelf.borrow(chosen, workspace)
     try:
         return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
     finally:
