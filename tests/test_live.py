@@ -210,9 +210,9 @@ def test_a_filter_of_the_caller_s_own_is_stacked_on_ours(workspace: Path, tmp_pa
         file.seek(0)
         mine = replace(sandbox.workspace_write(workspace), extra_filter=file.read())
     script = ["python3", "-c", "import os; os.mkdir('d')"]
-    assert sandbox.run(script, sandbox.workspace_write(workspace)).returncode == 0
+    assert sandbox.run(script, cwd=workspace).returncode == 0
     (workspace / "d").rmdir()
-    refused = sandbox.run(script, mine)
+    refused = sandbox.run(script, mine, cwd=workspace)
     assert f"Errno {errno.EDOM}" in refused.err and not (workspace / "d").exists()
-    outside = sandbox.run(["touch", str(tmp_path / "no")], mine)
+    outside = sandbox.run(["touch", str(tmp_path / "no")], mine, cwd=workspace)
     assert outside.returncode != 0, "ours holds as well"

@@ -134,10 +134,8 @@ def run(
     ``stderr``, ``terminal``.
     """
     chosen = _default if policy is None else checked(policy)
-    workspace = None
-    if needs_workspace(chosen):
-        workspace = how["cwd"] = working_directory(how.get("cwd"))
-    slot = _shelf.borrow(chosen, workspace)
+    place = how["cwd"] = working_directory(how.get("cwd"))
+    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
     try:
         return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
     finally:
