@@ -144,7 +144,8 @@ def case_98_a_caller_that_is_killed_while_it_starts_leaves_nothing(w: Path, o: P
         "    if os.fork() == 0:\n"
         "        sandbox.run(['sleep', '500.0098'], cwd='.')\n"
         "        os._exit(0)\n"
-        "    sys.stdin.read(1)\n"
+        "    if not sys.stdin.read(1):\n"
+        "        break\n"
     ).replace("'.'", "os.getcwd()")
     for _ in range(20):
         child = subprocess.Popen(
