@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -44,6 +45,16 @@ def pytest_report_header() -> str:
         f"host: Linux {os.uname().release}, Landlock ABI {require.landlock_abi()}, "
         f"uid {os.getuid()}, user namespaces: {user_namespaces()}"
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def alone() -> Iterator[None]:
+    """Closes the sandboxes that `sandbox.run` keeps: tests count this process's children and fds."""
+    yield
+    shared = sys.modules.get("sandbox.shared")
+    if shared is not None:
+        shared._shelf.close()
+    gc.collect()
 
 
 @pytest.fixture
