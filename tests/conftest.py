@@ -49,7 +49,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def alone() -> Iterator[None]:
-    """Closes the sandboxes that `sandbox.run` keeps: tests count this process's children and fds."""
+    """Closes the sandboxes that `sandbox.run` keeps: tests count children and fds."""
     yield
     shared = sys.modules.get("sandbox.shared")
     if shared is not None:
