@@ -46,7 +46,6 @@ HELPER_FLAGS = [
     "-static",
     "-nostdlib",
     "-ffreestanding",
-    "-DSANDCORE_FREESTANDING",
     "-fno-pic",
     "-no-pie",
     "-fno-stack-protector",

@@ -33,7 +33,7 @@ class Rule:
 
     ``path`` leads through no link. ``is_dir``: a file takes rights for files only. ``named``: a
     person named it, so a rule that cannot be made is an error; others may have vanished since.
-    ``dev`` and ``ino`` are what was there: whoever opens it later can tell that it was swapped.
+    ``dev`` and ``ino`` are what was there: rules on another file of that name are other rules.
     """
 
     path: bytes
