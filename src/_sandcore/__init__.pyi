@@ -24,6 +24,16 @@ __all__ = [
     "HANDLE_WRITE",
     "HELPER_PATH",
     "NATIVE_ARCH",
+    "MOUNT_DEVICES",
+    "MOUNT_HOLLOW",
+    "MOUNT_MAKE",
+    "MOUNT_MASK",
+    "MOUNT_OPTIONAL",
+    "MOUNT_PIN",
+    "MOUNT_PROC",
+    "MOUNT_READ",
+    "MOUNT_SCRATCH",
+    "MOUNT_WRITE",
     "NET_FULL",
     "NET_NONE",
     "Helper",
@@ -64,6 +74,16 @@ HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
 HELPER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
+MOUNT_DEVICES: Final[int]
+MOUNT_HOLLOW: Final[int]
+MOUNT_MAKE: Final[int]
+MOUNT_MASK: Final[int]
+MOUNT_OPTIONAL: Final[int]
+MOUNT_PIN: Final[int]
+MOUNT_PROC: Final[int]
+MOUNT_READ: Final[int]
+MOUNT_SCRATCH: Final[int]
+MOUNT_WRITE: Final[int]
 NET_FULL: Final[int]
 NET_NONE: Final[int]
 
@@ -132,6 +152,8 @@ class Policy:
     def filter(self) -> list[tuple[int, int, int, int]]: ...
     @property
     def rules(self) -> list[tuple[bytes, int, int]]: ...
+    @property
+    def mounts(self) -> list[tuple[bytes, int, int, int, int]]: ...
 
 @final
 class Plan:
@@ -218,6 +240,9 @@ def compile_policy(
     filter_flags: int = 0,
     extra_filter: bytes = b"",
     confined: bool = True,
+    mounts: Sequence[tuple[bytes, int, int, int, int]] | None = None,
+    own_network: bool = False,
+    read_only: bool = False,
 ) -> Policy: ...
 def spawn(plan: Plan) -> tuple[int, int]: ...
 def wait(pidfd: int, timeout: float | None = None) -> Status | None: ...

@@ -52,10 +52,30 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_CONFINED
     enum: POLICY_LANDLOCK
     enum: POLICY_FILTER
+    enum: POLICY_NAMESPACES
+    enum: POLICY_OWN_NETWORK
+    enum: POLICY_READ_ONLY
+    enum: POLICY_MOUNT_OPTIONAL
+    enum: POLICY_MOUNT_MAKE
+    enum: POLICY_MOUNT_WRITE
+    enum: POLICY_MOUNT_READ
+    enum: POLICY_MOUNT_PIN
+    enum: POLICY_MOUNT_MASK
+    enum: POLICY_MOUNT_HOLLOW
+    enum: POLICY_MOUNT_SCRATCH
+    enum: POLICY_MOUNT_DEVICES
+    enum: POLICY_MOUNT_PROC
     struct policy_rule:
         uint32_t path
         uint16_t access
         uint16_t flags
+    struct policy_mount:
+        uint32_t path
+        uint8_t kind
+        uint8_t flags
+        uint8_t access
+        uint8_t reserved
+        uint64_t size
     struct policy_header:
         uint32_t arch
         uint32_t abi
@@ -64,9 +84,11 @@ cdef extern from "policy.h" nogil:
         uint32_t rule_count
         uint32_t network
         uint32_t filter_flags
+        uint32_t mount_count
     struct policy_view:
         const policy_header *header
         const policy_rule *rules
+        const policy_mount *mounts
         plan_filter filter
         plan_filter extra_filter
         const char *strings
@@ -74,8 +96,9 @@ cdef extern from "policy.h" nogil:
         uint32_t arch, abi, flags, handle
         uint32_t network, filter_flags
         policy_rule *rules
+        policy_mount *mounts
         const char *const *paths
-        uint32_t rule_count
+        uint32_t rule_count, mount_count
         plan_filter filter
         plan_filter extra_filter
     int64_t policy_size(const policy_parts *parts)

@@ -78,6 +78,17 @@ cdef class Policy:
             result.append((<bytes>(self.view.strings + rule.path), rule.access, rule.flags))
         return result
 
+    @property
+    def mounts(self):
+        """What namespaces change of the file tree, as compile_policy takes it."""
+        cdef uint32_t i
+        result = []
+        for i in range(self.view.header.mount_count):
+            one = self.view.mounts[i]
+            path = <bytes>(self.view.strings + one.path)
+            result.append((path, one.kind, one.flags, one.access, one.size))
+        return result
+
     cdef Policy with_cookie(self, uint64_t cookie):
         """The same policy with a filter that lets the holder of a number spawn siblings."""
         cdef const policy_header *header = self.view.header
@@ -86,7 +97,7 @@ cdef class Policy:
         if header.flags & POLICY_FILTER:
             code = _filter_code(header.arch, header.network, header.filter_flags, cookie)
         mine = (<const char *>extra.code)[: extra.count * sizeof(sock_filter)]
-        return _assemble(self.rules, header.abi, header.handle, header.flags, header.network,
+        return _assemble(self.rules, [], header.abi, header.handle, header.flags, header.network,
                          header.filter_flags, code, mine)
 
     cdef int ruleset(self) except -2:
@@ -146,7 +157,7 @@ cdef bytes _filter_code(uint32_t arch, uint32_t network, uint32_t flags, uint64_
 
 
 def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, extra_filter=b"",
-                   confined=True):
+                   confined=True, mounts=None, own_network=False, read_only=False):
     """Compiles a policy to its blob.
 
     Parameters:
@@ -161,6 +172,12 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
         extra_filter: the caller's own, stacked on ours: classic BPF as libseccomp exports it.
         confined: take no_new_privs and drop all capabilities. False enforces nothing, and goes
             with no rules and no filter only.
+        mounts: not None: in namespaces, whose file tree differs from the host's in these: (path,
+            kind, flags, access, size) each, MOUNT_* and MOUNT_OPTIONAL | MOUNT_MAKE; a path after
+            what it is in. access (ACCESS_*, 0: none) is what Landlock grants on a new file system,
+            size its bytes at the most (0: the kernel's own limit).
+        own_network: with mounts: a network of its own, with nothing but a loopback.
+        read_only: with mounts: all but what they say otherwise is read-only.
 
     Returns a Policy. ValueError for a path that is not absolute or contains NUL, for a filter that
     is not a sequence of BPF instructions, or for more than 65,536 rules.
@@ -168,26 +185,35 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
     rules = list(rules)
     if not confined and (rules or abi or network is not None or extra_filter):
         raise ValueError("a policy that does not confine has neither rules nor filters")
+    if not confined and mounts is not None:
+        raise ValueError("namespaces come with all the rest")
+    if mounts is None and (own_network or read_only):
+        raise ValueError("a network of its own, or a read-only tree, takes namespaces")
     if rules and not abi:
         raise ValueError("rules without Landlock (abi 0) would restrict nothing")
     flags = POLICY_CONFINED if confined else 0
     flags |= POLICY_LANDLOCK if abi else 0
+    flags |= POLICY_NAMESPACES if mounts is not None else 0
+    flags |= POLICY_OWN_NETWORK if own_network else 0
+    flags |= POLICY_READ_ONLY if read_only else 0
     code = b""
     if network is not None:
         flags |= POLICY_FILTER
         code = compile_filter(network=network, flags=filter_flags)
-    return _assemble(rules, abi, handle, flags, network or 0, filter_flags, code, extra_filter)
+    return _assemble(rules, list(mounts or ()), abi, handle, flags, network or 0, filter_flags,
+                     code, extra_filter)
 
 
-cdef Policy _assemble(list rules, uint32_t abi, uint32_t handle, uint32_t flags, uint32_t network,
+cdef Policy _assemble(list rules, list mounts, uint32_t abi, uint32_t handle, uint32_t flags, uint32_t network,
                       uint32_t filter_flags, bytes code, bytes extra_filter):
     cdef policy_parts parts
-    cdef Py_ssize_t i, count = len(rules)
+    cdef Py_ssize_t i, count = len(rules), more = len(mounts)
     cdef bytes path
-    cdef const char **paths = <const char **>calloc(count + 1, sizeof(char *))
+    cdef const char **paths = <const char **>calloc(count + more + 1, sizeof(char *))
     cdef policy_rule *table = <policy_rule *>calloc(count + 1, sizeof(policy_rule))
+    cdef policy_mount *layout = <policy_mount *>calloc(more + 1, sizeof(policy_mount))
     try:
-        if paths == NULL or table == NULL:
+        if paths == NULL or table == NULL or layout == NULL:
             raise MemoryError
         for i in range(count):
             path, access, optional = rules[i]
@@ -196,6 +222,11 @@ cdef Policy _assemble(list rules, uint32_t abi, uint32_t handle, uint32_t flags,
             paths[i] = <const char *>path  # `rules` keeps it alive
             table[i].access = access
             table[i].flags = 1 if optional else 0
+        for i in range(more):
+            path, layout[i].kind, layout[i].flags, layout[i].access, layout[i].size = mounts[i]
+            if b"\0" in path:
+                raise ValueError(f"a path contains NUL: {path!r}")
+            paths[count + i] = <const char *>path  # `mounts` keeps it alive
         parts.arch = NATIVE_ARCH
         parts.abi = abi
         parts.handle = handle
@@ -203,14 +234,17 @@ cdef Policy _assemble(list rules, uint32_t abi, uint32_t handle, uint32_t flags,
         parts.network = network
         parts.filter_flags = filter_flags
         parts.rules = table
+        parts.mounts = layout
         parts.paths = paths
         parts.rule_count = count
+        parts.mount_count = more
         parts.filter = _as_filter(code)
         parts.extra_filter = _as_filter(extra_filter)
         return Policy(_write_policy(&parts))
     finally:
         free(paths)
         free(table)
+        free(layout)
 
 
 cdef bytes _write_policy(const policy_parts *parts):

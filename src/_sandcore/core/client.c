@@ -137,7 +137,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
                  struct stage_report *report)
 {
     struct inheritance fds = {-1, {-1, -1}, -1, -1, -1};
-    struct wire_reply ready;
+    struct wire_reply ready = {.report = {.detail = -1}};
     *report = (struct stage_report){.detail = -1};
     *out = (struct client){.control = -1, .pidfd = -1, .owner = getpid()};
     int error = gather(blob, size, &fds, report);
@@ -148,6 +148,9 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     close_inheritance(&fds);
     if (error == 0) {
         error = receive_ready(out->control, &ready);
+        if (error && ready.report.stage != STAGE_NONE) {
+            *report = ready.report;
+        }
         out->scoped = error == 0 && ready.scoped != 0;
     }
     if (error) {

@@ -11,7 +11,7 @@
 #include <linux/stat.h>
 #include <string.h>
 
-#define POLICY_VERSION 2u
+#define POLICY_VERSION 3u
 
 static size_t aligned(size_t bytes)
 {
@@ -20,12 +20,12 @@ static size_t aligned(size_t bytes)
 
 int64_t policy_size(const struct policy_parts *parts)
 {
-    if (parts->rule_count > POLICY_MAX_RULES || parts->filter.count > BPF_MAXINSNS ||
-        parts->extra_filter.count > BPF_MAXINSNS) {
+    if (parts->rule_count > POLICY_MAX_RULES || parts->mount_count > POLICY_MAX_MOUNTS ||
+        parts->filter.count > BPF_MAXINSNS || parts->extra_filter.count > BPF_MAXINSNS) {
         return -E2BIG;
     }
     size_t strings = 0;
-    for (uint32_t i = 0; i < parts->rule_count; i++) {
+    for (uint32_t i = 0; i < parts->rule_count + parts->mount_count; i++) {
         size_t length = strlen(parts->paths[i]);
         if (length == 0 || parts->paths[i][0] != '/') {
             return -EINVAL;
@@ -38,6 +38,7 @@ int64_t policy_size(const struct policy_parts *parts)
     size_t size =
         sizeof(struct policy_header) + aligned(strings) +
         parts->rule_count * sizeof(struct policy_rule) +
+        parts->mount_count * sizeof(struct policy_mount) +
         ((size_t)parts->filter.count + parts->extra_filter.count) * sizeof(struct sock_filter);
     return size > POLICY_MAX_BYTES ? -E2BIG : (int64_t)size;
 }
@@ -58,8 +59,10 @@ int policy_write(const struct policy_parts *parts, uint8_t *out, size_t size)
         return -EINVAL;
     }
     uint32_t offset = 0;
-    for (uint32_t i = 0; i < parts->rule_count; i++) {
-        parts->rules[i].path = offset;
+    for (uint32_t i = 0; i < parts->rule_count + parts->mount_count; i++) {
+        uint32_t *path = i < parts->rule_count ? &parts->rules[i].path
+                                               : &parts->mounts[i - parts->rule_count].path;
+        *path = offset;
         offset += (uint32_t)strlen(parts->paths[i]) + 1;
     }
     struct policy_header header = {
@@ -76,17 +79,38 @@ int policy_write(const struct policy_parts *parts, uint8_t *out, size_t size)
         .string_bytes = (uint32_t)aligned(offset),
         .network = parts->network,
         .filter_flags = parts->filter_flags,
+        .mount_count = parts->mount_count,
     };
     memset(out, 0, size);
     uint8_t *at = append(out, &header, sizeof header);
     at = append(at, parts->rules, parts->rule_count * sizeof(struct policy_rule));
+    at = append(at, parts->mounts, parts->mount_count * sizeof(struct policy_mount));
     at = append(at, parts->filter.code, parts->filter.count * sizeof(struct sock_filter));
     at = append(at, parts->extra_filter.code,
                 parts->extra_filter.count * sizeof(struct sock_filter));
-    for (uint32_t i = 0; i < parts->rule_count; i++) {
+    for (uint32_t i = 0; i < parts->rule_count + parts->mount_count; i++) {
         at = append(at, parts->paths[i], strlen(parts->paths[i]) + 1);
     }
     return 0;
+}
+
+static int path_is_sound(const struct policy_view *view, uint32_t path)
+{
+    return path < view->header->string_bytes && view->strings[path] == '/';
+}
+
+static int mounts_are_sound(const struct policy_view *view)
+{
+    for (uint32_t i = 0; i < view->header->mount_count; i++) {
+        const struct policy_mount *mount = &view->mounts[i];
+        if (!path_is_sound(view, mount->path) || mount->kind < POLICY_MOUNT_WRITE ||
+            mount->kind > POLICY_MOUNT_PROC || mount->access > LANDLOCK_CLASS_NAMES ||
+            (mount->flags & ~(POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE)) != 0 ||
+            mount->reserved != 0) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static int rules_are_sound(const struct policy_view *view)
@@ -94,9 +118,8 @@ static int rules_are_sound(const struct policy_view *view)
     const struct policy_header *header = view->header;
     for (uint32_t i = 0; i < header->rule_count; i++) {
         const struct policy_rule *rule = &view->rules[i];
-        if (rule->path >= header->string_bytes || view->strings[rule->path] != '/' ||
-            rule->access < LANDLOCK_CLASS_READ || rule->access > LANDLOCK_CLASS_NAMES ||
-            (rule->flags & ~POLICY_RULE_OPTIONAL) != 0) {
+        if (!path_is_sound(view, rule->path) || rule->access < LANDLOCK_CLASS_READ ||
+            rule->access > LANDLOCK_CLASS_NAMES || (rule->flags & ~POLICY_RULE_OPTIONAL) != 0) {
             return 0;
         }
     }
@@ -109,22 +132,26 @@ static int parts_are_announced(const struct policy_header *header)
 {
     int landlock = (header->flags & POLICY_LANDLOCK) != 0;
     int filter = (header->flags & POLICY_FILTER) != 0;
-    int anything = landlock || filter || header->extra_filter_count != 0;
+    int spaces = (header->flags & POLICY_NAMESPACES) != 0;
+    int more = (header->flags & (POLICY_OWN_NETWORK | POLICY_READ_ONLY)) != 0;
+    int anything = landlock || filter || spaces || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
            (landlock || header->rule_count == 0) &&
+           (spaces || (header->mount_count == 0 && !more)) &&
            (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 
 static int header_is_sound(const struct policy_header *header, size_t size)
 {
-    uint32_t known = POLICY_CONFINED | POLICY_LANDLOCK | POLICY_FILTER;
+    uint32_t known = POLICY_CONFINED | POLICY_LANDLOCK | POLICY_FILTER | POLICY_NAMESPACES |
+                     POLICY_OWN_NETWORK | POLICY_READ_ONLY;
     if (memcmp(header->magic, "SCPB", 4) != 0 || header->version != POLICY_VERSION ||
-        header->size != size || (header->flags & ~known) != 0 || header->reserved != 0) {
+        header->size != size || (header->flags & ~known) != 0) {
         return 0;
     }
-    if (header->rule_count > POLICY_MAX_RULES || header->filter_count > BPF_MAXINSNS ||
-        header->extra_filter_count > BPF_MAXINSNS || header->string_bytes > POLICY_MAX_BYTES ||
-        header->string_bytes % 8 != 0) {
+    if (header->rule_count > POLICY_MAX_RULES || header->mount_count > POLICY_MAX_MOUNTS ||
+        header->filter_count > BPF_MAXINSNS || header->extra_filter_count > BPF_MAXINSNS ||
+        header->string_bytes > POLICY_MAX_BYTES || header->string_bytes % 8 != 0) {
         return 0;
     }
     if (!parts_are_announced(header)) {
@@ -132,6 +159,7 @@ static int header_is_sound(const struct policy_header *header, size_t size)
     }
     size_t expected =
         sizeof *header + header->rule_count * sizeof(struct policy_rule) +
+        header->mount_count * sizeof(struct policy_mount) +
         ((size_t)header->filter_count + header->extra_filter_count) * sizeof(struct sock_filter) +
         header->string_bytes;
     return expected == size;
@@ -148,12 +176,14 @@ int policy_open(const void *blob, size_t size, struct policy_view *view)
     view->header = header;
     view->rules = (const void *)at;
     at += header->rule_count * sizeof(struct policy_rule);
+    view->mounts = (const void *)at;
+    at += header->mount_count * sizeof(struct policy_mount);
     view->filter = (struct plan_filter){(const void *)at, header->filter_count};
     at += header->filter_count * sizeof(struct sock_filter);
     view->extra_filter = (struct plan_filter){(const void *)at, header->extra_filter_count};
     at += header->extra_filter_count * sizeof(struct sock_filter);
     view->strings = (const char *)at;
-    return rules_are_sound(view) ? 0 : -EINVAL;
+    return rules_are_sound(view) && mounts_are_sound(view) ? 0 : -EINVAL;
 }
 
 static int add_rule(int ruleset, const struct policy_view *view, const struct policy_rule *rule)

@@ -14,11 +14,15 @@
 
 #define POLICY_MAX_BYTES (16u << 20)
 #define POLICY_MAX_RULES 65536u
+#define POLICY_MAX_MOUNTS 16384u
 
 enum policy_flags {
     POLICY_CONFINED = 1u << 0, /* no capabilities, no_new_privs; without it nothing is enforced */
     POLICY_LANDLOCK = 1u << 1,
     POLICY_FILTER = 1u << 2,
+    POLICY_NAMESPACES = 1u << 3,  /* user, mount, pid, ipc and uts; the mounts are the layout */
+    POLICY_OWN_NETWORK = 1u << 4, /* with it: a network of its own, of which only loopback is up */
+    POLICY_READ_ONLY = 1u << 5,   /* with it: all that no mount says otherwise of is read-only */
 };
 
 enum policy_rule_flags {
@@ -30,6 +34,34 @@ struct policy_rule {
     uint32_t path;   /* offset into the strings; a canonical absolute path, NUL-terminated */
     uint16_t access; /* enum landlock_class */
     uint16_t flags;  /* enum policy_rule_flags */
+};
+
+/* What namespaces change of the file tree, in the order of the table: a path after what it is in. */
+enum policy_mount_kind {
+    POLICY_MOUNT_WRITE = 1,  /* this tree as it was: writable where it was */
+    POLICY_MOUNT_READ = 2,   /* this tree, read-only */
+    POLICY_MOUNT_PIN = 3,    /* this tree as it was, so that it cannot be renamed */
+    POLICY_MOUNT_MASK = 4,   /* nothing: a directory without permissions, a file that cannot open */
+    POLICY_MOUNT_HOLLOW = 5, /* a directory with nothing but the mounts in it, read-only */
+    POLICY_MOUNT_SCRATCH = 6, /* an empty directory for all, writable */
+    POLICY_MOUNT_DEVICES = 7, /* a directory with the usual devices, and terminals of its own */
+    POLICY_MOUNT_PROC = 8,    /* the lane's own processes, read-only */
+};
+
+enum policy_mount_flags {
+    /* may have vanished since it was listed: then there is nothing to do */
+    POLICY_MOUNT_OPTIONAL = 1u << 0,
+    /* lies in a directory of the layout's own: its mount point is made there */
+    POLICY_MOUNT_MAKE = 1u << 1,
+};
+
+struct policy_mount {
+    uint32_t path;  /* as in a rule */
+    uint8_t kind;   /* enum policy_mount_kind */
+    uint8_t flags;  /* enum policy_mount_flags */
+    uint8_t access; /* enum landlock_class that a new file system is granted; 0: none */
+    uint8_t reserved;
+    uint64_t size; /* SCRATCH: bytes at the most; 0: what the kernel gives */
 };
 
 struct policy_header {
@@ -46,23 +78,26 @@ struct policy_header {
     uint32_t string_bytes;
     uint32_t network; /* enum seccomp_network and SECCOMP_* flags: what the filter was made of, */
     uint32_t filter_flags; /* so that it can be made anew with a cookie */
-    uint32_t reserved;
+    uint32_t mount_count;
 };
 
 struct policy_view {
     const struct policy_header *header;
     const struct policy_rule *rules;
+    const struct policy_mount *mounts;
     struct plan_filter filter, extra_filter;
     const char *strings;
 };
 
-/* What a blob is made of. paths[i] belongs to rules[i], whose path field is filled in here. */
+/* What a blob is made of. paths[i] belongs to rules[i], those after them to mounts; their path fields
+ * are filled in here. */
 struct policy_parts {
     uint32_t arch, abi, flags, handle;
     uint32_t network, filter_flags;
     struct policy_rule *rules;
+    struct policy_mount *mounts;
     const char *const *paths;
-    uint32_t rule_count;
+    uint32_t rule_count, mount_count;
     struct plan_filter filter, extra_filter;
 };
 

@@ -21,6 +21,8 @@ static const char *const names[] = {
     [STAGE_HELPER] = "helper",
     [STAGE_LANE] = "lane",
     [STAGE_REQUEST] = "request",
+    [STAGE_NAMESPACES] = "namespaces",
+    [STAGE_MOUNTS] = "mounts",
 };
 
 const char *stage_name(int stage)

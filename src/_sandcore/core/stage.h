@@ -25,12 +25,16 @@ enum stage {
     STAGE_HELPER = 15,
     STAGE_LANE = 16,
     STAGE_REQUEST = 17,
+    STAGE_NAMESPACES = 18,
+    STAGE_MOUNTS = 19,
 };
 
 struct stage_report {
-    int32_t stage;  /* enum stage; STAGE_NONE: nothing failed */
-    int32_t error;  /* errno, positive */
-    int32_t detail; /* STAGE_EXEC: which candidate; STAGE_STREAMS, STAGE_LIMITS: which entry */
+    int32_t stage; /* enum stage; STAGE_NONE: nothing failed */
+    int32_t error; /* errno, positive */
+    int32_t
+        detail; /* STAGE_EXEC: which candidate; STAGE_STREAMS, STAGE_LIMITS: which entry; STAGE_MOUNTS:
+                     * which mount; -1: none */
 };
 
 /* A short name for messages and logs, "?" for a number that is not a stage. */

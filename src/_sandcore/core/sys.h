@@ -60,6 +60,16 @@ static inline long sys_call(long nr, long a, long b, long c, long d, long e, lon
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
 #endif
+#ifndef SYS_open_tree
+#define SYS_open_tree 428
+#define SYS_move_mount 429
+#define SYS_fsopen 430
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
+#ifndef SYS_mount_setattr
+#define SYS_mount_setattr 442
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif

@@ -119,12 +119,18 @@ void helper_send(int socket, const struct wire_reply *reply, int fd)
     SYS_3(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
 }
 
-void helper_send_ready(const struct helper *helper, int fd, int stage, int error)
+int helper_has_namespaces(const struct helper *helper)
+{
+    /* A policy that could not be read has none. */
+    return helper->policy.header && (helper->policy.header->flags & POLICY_NAMESPACES) != 0;
+}
+
+void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report)
 {
     struct wire_reply reply = {
         .kind = WIRE_READY,
         .pid = (int32_t)SYS_0(SYS_getpid),
-        .report = {.stage = stage, .error = error},
+        .report = *report,
         .scoped = (uint32_t)helper->scoped,
     };
     helper_send(fd, &reply, -1);

@@ -39,6 +39,7 @@ struct helper {
     int32_t caller, root; /* pids */
     int32_t root_fd;      /* pidfd of the root; lanes inherit it */
     int32_t scoped;       /* the signal scope of the process at hand was proved */
+    int32_t group;        /* of the root, as numbered outside of all namespaces */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
 };
 
@@ -62,8 +63,11 @@ int helper_prove_scope(int32_t outsider);
 /* Opens /proc's list of this process's children. */
 int helper_open_children(void);
 
-/* Sends a READY packet: stage and error are 0 when all is well. */
-void helper_send_ready(const struct helper *helper, int fd, int stage, int error);
+/* Sends a READY packet; the report's stage is STAGE_NONE when all is well. */
+void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report);
+
+/* Whether lanes are in namespaces of their own. */
+int helper_has_namespaces(const struct helper *helper);
 
 /* Receives one packet; its fds (at most max) go to fds, -1 where there are none. Returns the size, 0
  * at the end of the stream, or a negative errno; -EMSGSIZE when it did not fit. */
@@ -96,6 +100,17 @@ void request_close_fds(struct request *request);
 
 /* Gives back all that it holds but the pidfd. */
 void request_release(struct request *request);
+
+/* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
+ * its /proc/self, so it is still dumpable. */
+int namespaces_enter(const struct policy_view *policy);
+
+/* Makes the policy's mounts; *failed is the one that could not be made, -1: none in particular. What
+ * is new is granted in the ruleset, -1: none. */
+int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
+
+/* In a pid namespace: makes the mounts that show its processes. */
+int mounts_make_proc(const struct policy_view *policy, int ruleset);
 
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);

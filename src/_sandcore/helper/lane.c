@@ -22,8 +22,32 @@ struct command {
     struct wire_usage usage;
 };
 
-static int confine_lane(struct helper *helper)
+/* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
+ * and nothing else. Nobody there can end or stop it. */
+static int enter_lane(struct helper *helper)
 {
+    int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
+    if (!helper_has_namespaces(helper)) {
+        return 0;
+    }
+    long error = SYS_5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (error == 0) {
+        error = mounts_make_proc(&helper->policy, ruleset);
+    }
+    if (error == 0) {
+        error = child_drop_capabilities();
+    }
+    return (int)error;
+}
+
+static int confine_lane(struct helper *helper, struct stage_report *report)
+{
+    report->stage = STAGE_MOUNTS;
+    int entered = enter_lane(helper);
+    if (entered) {
+        return entered;
+    }
+    report->stage = STAGE_LANE;
     long error = SYS_5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     /* Inherited over fork; said again because everything hangs on it: commands share our domain. */
     if (error == 0) {
@@ -34,6 +58,7 @@ static int confine_lane(struct helper *helper)
         error = landlock_restrict(HELPER_RULESET);
         helper->scoped = error == 0 && helper_prove_scope(helper->root);
     }
+    helper->scoped |= helper_has_namespaces(helper) && SYS_0(SYS_getpid) == 1;
     SYS_1(SYS_close, HELPER_RULESET);
     return error == 0 ? child_install_filter(&helper->policy.filter) : (int)error;
 }
@@ -148,12 +173,26 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     return 1;
 }
 
+/* A terminal's job joins the caller's process group. In a pid namespace that has no number; there the
+ * root has stayed in the group that it was born in, and what it starts is in it already. */
+static void settle_group(const struct helper *helper, struct plan *plan)
+{
+    if (!helper_has_namespaces(helper) || plan->group == 0) {
+        return;
+    }
+    if (plan->group != helper->group && plan->report.stage == STAGE_NONE) {
+        plan->report = (struct stage_report){.stage = STAGE_SESSION, .error = EPERM};
+    }
+    plan->group = 0;
+}
+
 /* One request from its packet to its last reply. False: the caller is gone. */
 static int serve(const struct helper *helper, int socket, struct request *request)
 {
     struct plan *plan = &request->plan;
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
+    settle_group(helper, plan);
     /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
     request_start(helper, request, SIGCHLD, 0);
     request_close_fds(request);
@@ -171,8 +210,11 @@ static int serve(const struct helper *helper, int socket, struct request *reques
 
 void lane_main(struct helper *helper, int socket)
 {
-    int error = confine_lane(helper);
-    helper_send_ready(helper, socket, error ? STAGE_LANE : STAGE_NONE, -error);
+    struct stage_report report = {.detail = -1};
+    int error = confine_lane(helper, &report);
+    report.stage = error ? report.stage : STAGE_NONE;
+    report.error = (int32_t)-error;
+    helper_send_ready(helper, socket, &report);
     while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);

@@ -137,7 +137,9 @@ void nursery_main(struct helper *helper, uint64_t cookie)
     watched[CALLER] = (struct pollfd){.fd = HELPER_CALLER, .events = POLLIN};
     watched_count = FIRST_CHILD;
     int error = confine_nursery(helper);
-    helper_send_ready(helper, HELPER_CONTROL, error ? STAGE_LANE : STAGE_NONE, -error);
+    struct stage_report report = {
+        .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
+    helper_send_ready(helper, HELPER_CONTROL, &report);
     if (error == 0 && serve_all(helper, cookie)) {
         SYS_1(SYS_close, HELPER_CONTROL);
         /* A child stays, so that the caller can reap this process now. */

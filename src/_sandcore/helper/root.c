@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/prctl.h>
+#include <linux/sched.h>
 #include <linux/stat.h>
 #include <poll.h>
 #include <signal.h>
@@ -53,13 +54,14 @@ static int allow_renames(int ruleset, int abi, uint32_t handle)
     return error;
 }
 
-/* The outer scope: lanes and commands may be ended from here, and reach nothing from there. */
+/* The outer scope: lanes and commands may be ended from here, and reach nothing from there. With pid
+ * namespaces nobody there has a name for anybody here, and lanes could not mount any more. */
 static int take_scope(struct helper *helper)
 {
     struct landlock_rights scopes;
     int abi = (int)helper->policy.header->abi;
     uint32_t handle = LANDLOCK_HANDLE_SCOPES | LANDLOCK_HANDLE_REFER;
-    if (!(helper->policy.header->flags & POLICY_LANDLOCK)) {
+    if (!(helper->policy.header->flags & POLICY_LANDLOCK) || helper_has_namespaces(helper)) {
         return 0;
     }
     int error = landlock_handled(abi, handle, &scopes);
@@ -85,7 +87,8 @@ static int confine_root(struct helper *helper)
         error = SYS_5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
     }
     if (error == 0 && helper->policy.header->flags & POLICY_CONFINED) {
-        error = child_drop_capabilities();
+        /* In namespaces lanes are yet to be made, and what is left is worth nothing outside. */
+        error = helper_has_namespaces(helper) ? 0 : child_drop_capabilities();
         if (error == 0) {
             error = SYS_5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         }
@@ -93,30 +96,56 @@ static int confine_root(struct helper *helper)
     return error == 0 ? take_scope(helper) : (int)error;
 }
 
+static int enter_namespaces(struct helper *helper, struct stage_report *report)
+{
+    if (!helper_has_namespaces(helper)) {
+        return 0;
+    }
+    int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
+    report->stage = STAGE_NAMESPACES;
+    int error = namespaces_enter(&helper->policy);
+    if (error == 0) {
+        report->stage = STAGE_MOUNTS;
+        error = mounts_make(&helper->policy, ruleset, &report->detail);
+    }
+    return error;
+}
+
 /* Before the scope is taken the caller must be in reach, or the proof would prove nothing. */
-static int set_up(struct helper *helper)
+static int set_up(struct helper *helper, struct stage_report *report)
 {
     helper->root = (int32_t)SYS_0(SYS_getpid);
     helper->caller = (int32_t)SYS_0(SYS_getppid);
+    helper->group = (int32_t)SYS_1(SYS_getpgid, 0);
     helper->root_fd = (int32_t)SYS_2(SYS_pidfd_open, helper->root, 0);
-    /* A group of our own: `kill 0` of a terminal's job is not for us. */
-    long error = helper->root_fd < 0 ? helper->root_fd : SYS_2(SYS_setpgid, 0, 0);
-    if (error == 0) {
-        error = SYS_2(SYS_kill, helper->caller, 0);
-    }
+    report->stage = STAGE_HELPER;
+    long error = helper->root_fd < 0 ? helper->root_fd : SYS_2(SYS_kill, helper->caller, 0);
     if (error == 0) {
         error = open_policy(&helper->policy);
     }
     if (error == 0) {
         helper->children = helper_open_children(); /* needs a dumpable process */
+        error = enter_namespaces(helper, report);
+    }
+    if (error == 0 && !helper_has_namespaces(helper)) {
+        /* A group of our own: `kill 0` of a terminal's job is not for us. */
+        error = SYS_2(SYS_setpgid, 0, 0);
+    }
+    if (error == 0) {
+        report->stage = STAGE_HELPER;
         error = confine_root(helper);
     }
+    if (error == 0) {
+        report->stage = STAGE_NONE;
+    }
+    report->error = (int32_t)-error;
     return (int)error;
 }
 
 static void start_lane(struct helper *helper, int socket, int signals)
 {
-    long pid = SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    unsigned long spaces = helper_has_namespaces(helper) ? CLONE_NEWPID | CLONE_NEWNS : 0;
+    long pid = SYS_5(SYS_clone, SIGCHLD | spaces, 0, 0, 0, 0);
     if (pid == 0) {
         close_fd(HELPER_CONTROL);
         close_fd(HELPER_CALLER);
@@ -125,7 +154,8 @@ static void start_lane(struct helper *helper, int socket, int signals)
         lane_main(helper, socket);
     }
     if (pid < 0) {
-        helper_send_ready(helper, socket, STAGE_LANE, (int)-pid);
+        struct stage_report failed = {.stage = STAGE_LANE, .error = (int32_t)-pid, .detail = -1};
+        helper_send_ready(helper, socket, &failed);
     }
     close_fd(socket);
 }
@@ -206,8 +236,9 @@ void root_main(void)
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
     long signals =
         SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
-    int error = signals < 0 ? (int)signals : set_up(&helper);
-    helper_send_ready(&helper, HELPER_CONTROL, error ? STAGE_HELPER : STAGE_NONE, -error);
+    struct stage_report report = {.stage = STAGE_HELPER, .error = (int32_t)-signals, .detail = -1};
+    int error = signals < 0 ? (int)signals : set_up(&helper, &report);
+    helper_send_ready(&helper, HELPER_CONTROL, &report);
     if (error == 0) {
         watch(&helper, (int)signals);
         helper_sweep(&helper, 0, 0, 0);

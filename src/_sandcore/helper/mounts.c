@@ -1,0 +1,347 @@
+/* The file tree of a sandbox: the host's own, made read-only, with the policy's exceptions on top.
+ *
+ * What shall stay as it was is cloned *before* everything is made read-only: taking the flag back
+ * is refused where any mount below was read-only on the host. Then the table is worked through in
+ * its order, in which a path comes after what it is in. Nothing is made on the host: mount points
+ * that do not exist are made only in file systems of our own.
+ *
+ * No path is followed through a link. They were resolved when the policy was made; one that became
+ * a link since then would put a mask beside the secret, so it is an error. */
+#define _GNU_SOURCE
+#include "helper.h"
+#include "landlock.h"
+#include "sys.h"
+#include "tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/stat.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+enum { NONE = -1 };
+
+static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
+                                      "/dev/random", "/dev/urandom", "/dev/tty"};
+enum { DEVICES = sizeof devices / sizeof devices[0] };
+
+/* What a command could read of the kernel and of others, as root with no capability too. */
+static const char *const hidden[] = {"/proc/kcore",         "/proc/keys",       "/proc/key-users",
+                                     "/proc/timer_list",    "/proc/kpagecount", "/proc/kpageflags",
+                                     "/proc/sysrq-trigger", "/proc/vmallocinfo"};
+
+struct layout {
+    const struct policy_view *policy;
+    int32_t ruleset;         /* -1: none */
+    int32_t *trees;          /* one for each mount: a detached clone of what was there, or -1 */
+    int32_t device[DEVICES]; /* as trees */
+    const char *masks[2];    /* where a mask for a file, for a directory lies already */
+};
+
+static int set_propagation(uint64_t kind)
+{
+    struct mount_attr change = {.propagation = kind};
+    return (int)SYS_5(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &change, sizeof change);
+}
+
+/* Rules are about files, and a new file system has others than those that the caller knew. */
+static int grant(const struct layout *layout, const char *path, unsigned access)
+{
+    const struct policy_header *header = layout->policy->header;
+    if (layout->ruleset < 0 || access == 0) {
+        return 0;
+    }
+    int place = tree_open(path);
+    if (place < 0) {
+        return place;
+    }
+    uint64_t rights = landlock_granted((int)header->abi, access, 1, header->handle);
+    int error = rights ? landlock_add_path(layout->ruleset, place, rights) : 0;
+    tree_drop(place);
+    return error;
+}
+
+static int is_of_devices(const char *path)
+{
+    static const char above[] = "/dev/";
+    return strlen(path) >= sizeof above && memcmp(path, above, sizeof above - 1) == 0;
+}
+
+/* Of one row: what was there, with the flags that it shall have. */
+static int take_tree(const struct policy_mount *mount, const char *path)
+{
+    uint64_t attributes = MOUNT_ATTR_NOSUID;
+    attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
+    attributes |= mount->kind == POLICY_MOUNT_READ ? MOUNT_ATTR_RDONLY : 0;
+    int tree = tree_clone(path);
+    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
+    if (tree >= 0 && error) {
+        tree_drop(tree);
+        tree = error;
+    }
+    return tree;
+}
+
+static int take_trees(struct layout *layout, int *failed)
+{
+    const struct policy_view *policy = layout->policy;
+    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
+        const struct policy_mount *mount = &policy->mounts[i];
+        layout->trees[i] = NONE;
+        if (mount->kind > POLICY_MOUNT_PIN) {
+            continue;
+        }
+        int tree = take_tree(mount, policy->strings + mount->path);
+        if (tree < 0 && !(tree == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL)) {
+            *failed = (int)i;
+            return tree;
+        }
+        layout->trees[i] = tree;
+    }
+    return 0;
+}
+
+static void take_devices(struct layout *layout)
+{
+    for (unsigned i = 0; i < DEVICES; i++) {
+        layout->device[i] = tree_clone(devices[i]);
+    }
+}
+
+/* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
+static int new_mask(struct layout *layout, int is_directory)
+{
+    static const char *const closed[] = {"mode", "000", "size", "4096", 0};
+    if (layout->masks[is_directory]) {
+        return tree_clone(layout->masks[is_directory]);
+    }
+    uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    if (is_directory) {
+        return tree_new("tmpfs", closed, attributes | MOUNT_ATTR_NOEXEC);
+    }
+    /* A device that may not be used as one cannot even be opened. */
+    int tree = tree_clone(devices[0]);
+    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH, attributes);
+    if (tree >= 0 && error) {
+        tree_drop(tree);
+    }
+    return error ? error : tree;
+}
+
+static int place_mask(struct layout *layout, const char *path)
+{
+    int place = tree_open(path);
+    int type = place < 0 ? place : tree_type(place);
+    tree_drop(place);
+    if (type < 0) {
+        return type;
+    }
+    int is_directory = type == S_IFDIR;
+    int error = tree_put(new_mask(layout, is_directory), path);
+    if (error == 0 && !layout->masks[is_directory]) {
+        layout->masks[is_directory] = path;
+    }
+    return error;
+}
+
+static int link_to(const char *target, const char *path)
+{
+    return (int)SYS_3(SYS_symlinkat, target, AT_FDCWD, path);
+}
+
+static int place_devices(struct layout *layout, const struct policy_mount *mount, const char *path)
+{
+    static const char *const plain[] = {"mode", "0755", "size", "65536", 0};
+    static const char *const terminals[] = {"mode", "0620", "ptmxmode", "0666", 0};
+    static const char *const links[][2] = {{"/proc/self/fd", "/dev/fd"},
+                                           {"/proc/self/fd/0", "/dev/stdin"},
+                                           {"/proc/self/fd/1", "/dev/stdout"},
+                                           {"/proc/self/fd/2", "/dev/stderr"},
+                                           {"pts/ptmx", "/dev/ptmx"}};
+    int error = tree_put(tree_new("tmpfs", plain, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), path);
+    for (unsigned i = 0; error == 0 && i < DEVICES; i++) {
+        if (layout->device[i] >= 0) { /* a host without one gives none */
+            error = tree_make_point(devices[i], 0);
+            error = error ? error : tree_attach(layout->device[i], devices[i]);
+        }
+    }
+    for (unsigned i = 0; error == 0 && i < sizeof links / sizeof links[0]; i++) {
+        error = link_to(links[i][0], links[i][1]);
+    }
+    error = error ? error : tree_make_point("/dev/shm", 1);
+    error = error ? error : tree_make_point("/dev/pts", 1);
+    error = error ? error
+                  : tree_put(tree_new("devpts", terminals, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
+                             "/dev/pts");
+    return error ? error : grant(layout, "/dev/pts", mount->access);
+}
+
+/* The number as text; out holds twenty digits and the end. */
+static const char *to_text(uint64_t number, char *out)
+{
+    char *at = out + 20;
+    *at = '\0';
+    do {
+        *--at = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    return at;
+}
+
+static int place_own(const struct policy_mount *mount, const char *path)
+{
+    char digits[21];
+    int is_scratch = mount->kind == POLICY_MOUNT_SCRATCH;
+    const char *options[] = {"mode", is_scratch ? "1777" : "0755", "size",
+                             is_scratch ? to_text(mount->size, digits) : "65536", 0};
+    if (is_scratch && mount->size == 0) {
+        options[2] = 0;
+    }
+    return tree_put(tree_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), path);
+}
+
+static int place_mount(struct layout *layout, uint32_t index)
+{
+    const struct policy_mount *mount = &layout->policy->mounts[index];
+    const char *path = layout->policy->strings + mount->path;
+    int tree = layout->trees[index], error = 0;
+    int is_tree = mount->kind <= POLICY_MOUNT_PIN;
+    if (mount->kind == POLICY_MOUNT_PROC || (is_tree && tree < 0)) {
+        return 0;
+    }
+    if (mount->flags & POLICY_MOUNT_MAKE) {
+        int type = is_tree ? tree_type(tree) : S_IFDIR;
+        error = type < 0 ? type : tree_make_point(path, type == S_IFDIR);
+    }
+    if (error == 0 && is_tree) {
+        error = tree_attach(tree, path);
+    } else if (error == 0 && mount->kind == POLICY_MOUNT_MASK) {
+        error = place_mask(layout, path);
+    } else if (error == 0 && mount->kind == POLICY_MOUNT_DEVICES) {
+        error = place_devices(layout, mount, path);
+    } else if (error == 0) {
+        error = place_own(mount, path);
+        error = error ? error : grant(layout, path, mount->access);
+    }
+    return error == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL ? 0 : error;
+}
+
+/* Directories of ours are closed when all that belongs into them is there. */
+static int seal(const struct layout *layout, const struct policy_mount *mount)
+{
+    if (mount->kind != POLICY_MOUNT_HOLLOW && mount->kind != POLICY_MOUNT_DEVICES) {
+        return 0;
+    }
+    const char *path = layout->policy->strings + mount->path;
+    int error = tree_set(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, MOUNT_ATTR_RDONLY);
+    return error == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL ? 0 : error;
+}
+
+static int place_all(struct layout *layout, int *failed)
+{
+    const struct policy_view *policy = layout->policy;
+    uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    attributes |= policy->header->flags & POLICY_READ_ONLY ? MOUNT_ATTR_RDONLY : 0;
+    int error = tree_set(AT_FDCWD, "/", AT_RECURSIVE, attributes);
+    for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
+        *failed = (int)i;
+        error = place_mount(layout, i);
+    }
+    for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
+        *failed = (int)i;
+        error = seal(layout, &policy->mounts[i]);
+    }
+    return error;
+}
+
+static void close_trees(struct layout *layout)
+{
+    for (uint32_t i = 0; i < layout->policy->header->mount_count; i++) {
+        tree_drop(layout->trees[i]);
+    }
+    for (unsigned i = 0; i < DEVICES; i++) {
+        tree_drop(layout->device[i]);
+    }
+}
+
+/* A fd for each mount, for a moment: more than the soft limit that commands are to have. */
+static int with_many_fds(struct layout *layout, int *failed)
+{
+    uint64_t before[2], most[2];
+    long error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, before);
+    if (error == 0) {
+        most[0] = most[1] = before[1];
+        error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, most, 0);
+    }
+    if (error) {
+        return (int)error;
+    }
+    take_devices(layout);
+    int result = take_trees(layout, failed);
+    result = result ? result : place_all(layout, failed);
+    close_trees(layout);
+    error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
+    return result ? result : (int)error;
+}
+
+int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
+{
+    struct layout layout = {.policy = policy, .ruleset = ruleset};
+    size_t size = policy->header->mount_count * sizeof(int32_t);
+    *failed = NONE;
+    /* What the host mounts later is not for us: it would come in with its own flags. */
+    int error = set_propagation(MS_PRIVATE);
+    if (error || size == 0) {
+        return error;
+    }
+    long trees =
+        SYS_6(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (trees < 0) {
+        return (int)trees;
+    }
+    layout.trees = (int32_t *)trees;
+    memset(layout.trees, 0xff, size);
+    error = with_many_fds(&layout, failed);
+    SYS_2(SYS_munmap, trees, size);
+    return error ? error : (int)SYS_1(SYS_chdir, "/");
+}
+
+static int hide(const char *path)
+{
+    uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    int place = tree_open(path);
+    if (place < 0) {
+        return place == -ENOENT ? 0 : place; /* this kernel has none */
+    }
+    tree_drop(place);
+    int tree = tree_clone(devices[0]);
+    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH, attributes);
+    if (error) {
+        tree_drop(tree);
+        return error;
+    }
+    return tree_put(tree, path);
+}
+
+int mounts_make_proc(const struct policy_view *policy, int ruleset)
+{
+    static const char *const none[] = {0};
+    const uint64_t attributes =
+        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    const struct layout layout = {.policy = policy, .ruleset = ruleset};
+    int error = 0;
+    for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
+        const struct policy_mount *mount = &policy->mounts[i];
+        if (mount->kind != POLICY_MOUNT_PROC) {
+            continue;
+        }
+        error = tree_put(tree_new("proc", none, attributes), policy->strings + mount->path);
+        for (unsigned k = 0; error == 0 && k < sizeof hidden / sizeof hidden[0]; k++) {
+            error = hide(hidden[k]);
+        }
+        error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
+    }
+    return error;
+}

@@ -1,0 +1,183 @@
+/* The namespaces of a sandbox: entered by the root process once, before anything else is confined.
+ *
+ * A user namespace comes first, for root too: the capabilities that mounting needs are then worth
+ * nothing outside. Its user is the one that we are. Root maps every number to itself, so that files
+ * keep their owners; that takes a process that stays outside, because who has entered cannot. */
+#define _GNU_SOURCE
+#include "helper.h"
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { LINE = 64 };
+
+/* struct ifreq as far as flags need it; the C library's header clashes with the kernel's. */
+struct interface {
+    char name[16];
+    int16_t flags;
+    char rest[22];
+};
+#define SET_INTERFACE_FLAGS 0x8914
+#define INTERFACE_UP 0x1
+_Static_assert(sizeof(struct interface) == 40, "the kernel reads all of a struct ifreq");
+
+static int write_file(int directory, const char *name, const char *text, size_t size)
+{
+    long fd = SYS_4(SYS_openat, directory, name, O_WRONLY | O_CLOEXEC, 0);
+    if (fd < 0) {
+        return (int)fd;
+    }
+    long written = SYS_3(SYS_write, fd, text, size);
+    SYS_1(SYS_close, fd);
+    if (written < 0) {
+        return (int)written;
+    }
+    return (size_t)written == size ? 0 : -EIO;
+}
+
+static char *put_number(char *at, uint32_t number)
+{
+    char digits[10];
+    int count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    while (count) {
+        *at++ = digits[--count];
+    }
+    return at;
+}
+
+/* One line of a map: these numbers are themselves inside. */
+static int write_map(int directory, const char *name, uint32_t first, uint32_t count)
+{
+    char line[LINE];
+    char *at = put_number(line, first);
+    *at++ = ' ';
+    at = put_number(at, first);
+    *at++ = ' ';
+    at = put_number(at, count);
+    *at++ = '\n';
+    return write_file(directory, name, line, (size_t)(at - line));
+}
+
+/* All numbers, or as many as there are where we are in a user namespace already. */
+static int map_all(int directory)
+{
+    static const uint32_t counts[] = {UINT32_MAX, 65536};
+    int error = -EPERM;
+    for (size_t i = 0; error && i < sizeof counts / sizeof counts[0]; i++) {
+        error = write_map(directory, "uid_map", 0, counts[i]);
+        if (error == 0) {
+            error = write_map(directory, "gid_map", 0, counts[i]);
+        }
+    }
+    return error;
+}
+
+/* Only one's own; what other groups there were still count, under the name of nobody's. */
+static int map_self(int directory, uint32_t user, uint32_t group)
+{
+    int error = write_file(directory, "setgroups", "deny", 4);
+    if (error == 0) {
+        error = write_map(directory, "uid_map", user, 1);
+    }
+    return error ? error : write_map(directory, "gid_map", group, 1);
+}
+
+/* In a process that stays outside: waits until the other has entered. */
+static int map_from_outside(int directory, int entered)
+{
+    char word = 0;
+    long got = SYS_3(SYS_read, entered, &word, 1);
+    return got == 1 ? map_all(directory) : -EPIPE;
+}
+
+static long enter(unsigned long flags)
+{
+    return SYS_1(SYS_unshare, flags);
+}
+
+/* The status with which the mapping process ended, as an errno. */
+static int await_mapper(long pid)
+{
+    int32_t status = 0;
+    long ended;
+    do {
+        ended = SYS_4(SYS_wait4, pid, &status, __WALL, 0);
+    } while (ended == -EINTR);
+    if (ended < 0 || (status & 0x7f) != 0) {
+        return -ECHILD;
+    }
+    return -((status >> 8) & 0xff);
+}
+
+static int enter_mapping_all(unsigned long flags, int directory)
+{
+    int32_t pipe[2];
+    long error = SYS_2(SYS_pipe2, pipe, O_CLOEXEC);
+    if (error < 0) {
+        return (int)error;
+    }
+    long pid = SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+        SYS_1(SYS_close, pipe[1]); /* or it would wait for itself when the other has ended */
+        helper_exit(-map_from_outside(directory, pipe[0]));
+    }
+    SYS_1(SYS_close, pipe[0]);
+    error = pid < 0 ? pid : enter(flags);
+    if (error == 0) {
+        SYS_3(SYS_write, pipe[1], "!", 1);
+    }
+    SYS_1(SYS_close, pipe[1]);
+    if (pid > 0) {
+        int mapped = await_mapper(pid);
+        error = error ? error : mapped;
+    }
+    return (int)error;
+}
+
+/* A new network namespace has a loopback that is down. */
+static int raise_loopback(void)
+{
+    struct interface loopback = {.name = "lo", .flags = INTERFACE_UP};
+    long fd = SYS_3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return (int)fd;
+    }
+    long error = SYS_3(SYS_ioctl, fd, SET_INTERFACE_FLAGS, &loopback);
+    SYS_1(SYS_close, fd);
+    return (int)error;
+}
+
+int namespaces_enter(const struct policy_view *policy)
+{
+    unsigned long flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
+    int own_network = (policy->header->flags & POLICY_OWN_NETWORK) != 0;
+    uint32_t user = (uint32_t)SYS_0(SYS_geteuid), group = (uint32_t)SYS_0(SYS_getegid);
+    flags |= own_network ? CLONE_NEWNET : 0;
+    long directory = SYS_4(SYS_openat, AT_FDCWD, "/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (directory < 0) {
+        return (int)directory;
+    }
+    int error = -EPERM;
+    if (user == 0) {
+        error = enter_mapping_all(flags, (int)directory);
+    } else {
+        error = (int)enter(flags);
+        error = error ? error : map_self((int)directory, user, group);
+    }
+    SYS_1(SYS_close, directory);
+    if (error == 0 && own_network) {
+        error = raise_loopback();
+    }
+    return error;
+}

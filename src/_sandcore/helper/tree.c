@@ -1,0 +1,117 @@
+/* Trees of mounts: cloned, made, and put in their place, by fd and never through a link. */
+#define _GNU_SOURCE
+#include "tree.h"
+
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <linux/stat.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444 };
+
+void tree_drop(int fd)
+{
+    if (fd >= 0) {
+        SYS_1(SYS_close, fd);
+    }
+}
+
+int tree_open(const char *path)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    return (int)SYS_4(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+/* The type of what a fd is on (S_IFDIR, ...), or a negative errno. */
+int tree_type(int fd)
+{
+    struct statx found;
+    long error = SYS_5(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &found);
+    return error < 0 ? (int)error : found.stx_mode & S_IFMT;
+}
+
+int tree_set(int fd, const char *path, unsigned how, uint64_t attributes)
+{
+    struct mount_attr change = {.attr_set = attributes};
+    return (int)SYS_5(SYS_mount_setattr, fd, path, how, &change, sizeof change);
+}
+
+/* A detached clone of the tree at a path. */
+int tree_clone(const char *path)
+{
+    int place = tree_open(path);
+    if (place < 0) {
+        return place;
+    }
+    long tree = SYS_3(SYS_open_tree, place, "",
+                      AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    tree_drop(place);
+    return (int)tree;
+}
+
+int tree_attach(int tree, const char *path)
+{
+    int place = tree_open(path);
+    if (place < 0) {
+        return place;
+    }
+    long error = SYS_5(SYS_move_mount, tree, "", place, "",
+                       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+    tree_drop(place);
+    return (int)error;
+}
+
+/* A new file system of a kind, with options in pairs, NULL at the end; detached. */
+int tree_new(const char *kind, const char *const *options, uint64_t attributes)
+{
+    enum { SET_STRING = 1, CREATE = 6 }; /* of enum fsconfig_command, which clashes */
+    long context = SYS_2(SYS_fsopen, kind, 1 /* FSOPEN_CLOEXEC */);
+    if (context < 0) {
+        return (int)context;
+    }
+    long result = 0;
+    for (; result == 0 && *options; options += 2) {
+        result = SYS_5(SYS_fsconfig, context, SET_STRING, options[0], options[1], 0);
+    }
+    if (result == 0) {
+        result = SYS_5(SYS_fsconfig, context, CREATE, 0, 0, 0);
+    }
+    if (result == 0) {
+        result = SYS_3(SYS_fsmount, context, 1 /* FSMOUNT_CLOEXEC */, attributes);
+    }
+    tree_drop((int)context);
+    return (int)result;
+}
+
+/* Attaches what is detached, and lets go of it. */
+int tree_put(int tree, const char *path)
+{
+    int error = tree < 0 ? tree : tree_attach(tree, path);
+    tree_drop(tree);
+    return error;
+}
+
+/* Makes the way to a mount point in a file system of ours, and an empty file at its end unless that
+ * is to be a directory. What is there already is left: elsewhere everything is. */
+int tree_make_point(const char *path, int is_directory)
+{
+    char part[PATH_BYTES];
+    size_t length = strlen(path);
+    if (length >= sizeof part) {
+        return -ENAMETOOLONG;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if (path[i] == '/') {
+            memcpy(part, path, i);
+            part[i] = '\0';
+            SYS_3(SYS_mkdirat, AT_FDCWD, part, DIRECTORY_MODE);
+        }
+    }
+    long error = is_directory ? SYS_3(SYS_mkdirat, AT_FDCWD, path, DIRECTORY_MODE)
+                              : SYS_4(SYS_mknodat, AT_FDCWD, path, S_IFREG | FILE_MODE, 0);
+    return error == -EEXIST ? 0 : (int)error;
+}

@@ -1,0 +1,38 @@
+/* Trees of mounts. A tree that is detached lives as long as its fd; functions return it, or a negative
+ * errno. Nothing here follows a symlink. */
+#ifndef SANDCORE_TREE_H
+#define SANDCORE_TREE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef AT_RECURSIVE
+#define AT_RECURSIVE 0x8000
+#endif
+
+/* Closes a fd unless it is negative. */
+void tree_drop(int fd);
+
+/* A fd on what is at a path, without opening it; and the type of what a fd is on (S_IFDIR, ...). */
+int tree_open(const char *path);
+int tree_type(int fd);
+
+/* Adds MOUNT_ATTR_* to a mount; how: AT_EMPTY_PATH, AT_RECURSIVE. */
+int tree_set(int fd, const char *path, unsigned how, uint64_t attributes);
+
+/* A detached clone of the tree at a path, with all mounts in it. */
+int tree_clone(const char *path);
+
+/* A new file system, detached: its kind, options in pairs with 0 at the end, MOUNT_ATTR_*. */
+int tree_new(const char *kind, const char *const *options, uint64_t attributes);
+
+/* Puts a detached tree over what is at a path; tree_put also lets go of it, and hands on an error
+ * that is given in its place. */
+int tree_attach(int tree, const char *path);
+int tree_put(int tree, const char *path);
+
+/* Makes the way to a mount point in a file system of ours, and at its end a directory or an empty
+ * file. What is there already is left: elsewhere everything is. */
+int tree_make_point(const char *path, int is_directory);
+
+#endif
