@@ -25,6 +25,9 @@ import require  # noqa: E402
 
 USER = 1000
 
+# Most tests state what Landlock and the filter do by themselves; those of namespaces say so.
+os.environ.setdefault("SANDBOX_ISOLATION", "landlock")
+
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", parent=settings.get_profile("ci"), max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

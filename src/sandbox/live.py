@@ -20,14 +20,21 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
-from sandbox.backends.base import Backend, Confinement, ConfinementLost, Request, Seat
+from sandbox.backends.base import (
+    Backend,
+    Confinement,
+    ConfinementLost,
+    IsolationRefused,
+    Request,
+    Seat,
+)
 from sandbox.backends.choose import choose
 from sandbox.backends.enforceable import weaker_limits
 from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
-from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened
+from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -84,22 +91,34 @@ class Sandbox:
         self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
-        self._tmp, lock = ("", -1) if self.policy.unconfined else _own_directory()
         self._owner = os.getpid()
-        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
         self._lock = ForkLock()
-        self._confinement: Confinement | None = None
         self._plan = Plan(self.policy.environment)
         self._closed = False
-        try:
-            self._resolved: ResolvedPolicy = resolve(
-                self.policy, named, os.path.expanduser("~"), self._tmp, _account_homes()
-            )
-            self._confinement = self._backend.start(self._resolved)
-        except BaseException:
-            self._cleanup()
-            raise
+        self._confinement: Confinement | None = None
+        self._confinement = self._first(named)
         _warn_once(self._confinement.enforcement)
+
+    def _first(self, workspace: str | None) -> Confinement:
+        """The confinement in the strongest isolation that this host gives."""
+        refused = IsolationRefused("", "")
+        for isolation in self._backend.isolations(self.policy):
+            self._isolation = isolation
+            # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
+            self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
+            self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
+            try:
+                self._resolved: ResolvedPolicy = resolve(
+                    self.policy, workspace, os.path.expanduser("~"), self._tmp, _account_homes()
+                )
+                return self._backend.start(self._resolved, isolation)
+            except IsolationRefused as error:
+                refused = error
+                self._cleanup()
+            except BaseException:
+                self._cleanup()
+                raise
+        raise Unenforceable(f"isolation {self._isolation!r}", refused.cause, refused.mend)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -222,11 +241,19 @@ class Sandbox:
             if self._owner != os.getpid():
                 self._move_in()
             if confinement is None or not confinement.is_current():
-                old, confinement = confinement, self._backend.start(self._resolved)
+                old, confinement = confinement, self._again()
                 self._confinement = confinement
                 if old is not None:
                     old.retire()  # commands that run in it end there
             return confinement
+
+    def _again(self) -> Confinement:
+        """A confinement like the first. What was given once and is refused now ends the sandbox."""
+        try:
+            return self._backend.start(self._resolved, self._isolation)
+        except IsolationRefused as refused:
+            part = f"isolation {self._isolation!r}"
+            raise Unenforceable(part, refused.cause, refused.mend) from None
 
     def _move_in(self) -> None:
         """After a fork: the temporary directory is the parent's, which empties and removes it.

@@ -11,10 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
 
-__all__ = ["Backend", "Confinement", "ConfinementLost", "Outcome", "Request", "Seat"]
+__all__ = [
+    "Backend",
+    "Confinement",
+    "ConfinementLost",
+    "IsolationRefused",
+    "Outcome",
+    "Request",
+    "Seat",
+]
+
+
+class IsolationRefused(Exception):
+    """A host does not give an isolation that looked possible; a weaker one may do."""
+
+    def __init__(self, cause: str, mend: str) -> None:
+        self.cause, self.mend = cause, mend
+        super().__init__(cause)
 
 
 class ConfinementLost(Exception):
@@ -111,5 +128,14 @@ class Confinement(Protocol):
 class Backend(Protocol):
     """A way to confine on this machine."""
 
-    def start(self, resolved: ResolvedPolicy) -> Confinement:
-        """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs."""
+    def isolations(self, policy: SandboxPolicy) -> Sequence[str]:
+        """The isolations that may be had for a policy, the strongest first.
+
+        Raises ``Unenforceable`` when the host has none that the policy accepts.
+        """
+
+    def start(self, resolved: ResolvedPolicy, isolation: str) -> Confinement:
+        """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs.
+
+        ``IsolationRefused``: try the next one, for which the policy may have to be resolved anew.
+        """

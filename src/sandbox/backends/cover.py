@@ -20,11 +20,16 @@ from sandbox.errors import Unenforceable
 from sandbox.paths import below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
-__all__ = ["Cover", "Rule", "RuleAccess", "tree_of"]
+__all__ = ["DEVICES", "Cover", "Rule", "RuleAccess", "tree_of"]
 
 _RULES_MAX = 16384  # a directory with more loose things than this is named in an error instead
 
+
 RuleAccess = Literal["read", "write", "device", "names"]
+
+# Not /dev/pts and ptmx: without a devpts of its own a command would share that of the user's other
+# terminals, and read what is typed there.
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Protocol
 
+from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST
 from sandbox.entries import Access
 from sandbox.errors import InvalidPath, Unenforceable, WorkspaceRefused
@@ -18,10 +19,18 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
 
-__all__ = ["KernelFacts", "check_host", "check_ownership", "weaker_host", "weaker_limits"]
+__all__ = [
+    "KernelFacts",
+    "check_filters",
+    "check_host",
+    "check_ownership",
+    "weaker_host",
+    "weaker_limits",
+    "weaker_program",
+]
 
 _ABI_SCOPES = 6
-_NAMESPACES = "namespaces, which this version does not have yet"
+_NAMESPACES = "namespaces: see `sandbox doctor`"
 
 
 class KernelFacts(Protocol):
@@ -40,22 +49,27 @@ class KernelFacts(Protocol):
         """As ``uname -r``."""
 
 
-def check_host(policy: SandboxPolicy, probe: KernelFacts) -> None:
-    """Raises ``Unenforceable`` for the parts that are never weakened and cannot be had here."""
-    if policy.require == "namespaces":
+def check_filters(probe: KernelFacts) -> None:
+    """Raises ``Unenforceable`` where there are no filters: no isolation does without."""
+    if not probe.seccomp_filter:
         raise Unenforceable(
-            "isolation 'namespaces'",
-            "this version confines by Landlock and a seccomp filter, without namespaces",
-            "require='landlock', or require=None",
+            "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
         )
+
+
+def check_host(policy: SandboxPolicy, probe: KernelFacts, refusal: Refusal | None = None) -> None:
+    """Raises ``Unenforceable`` for what is never weakened and cannot be had without namespaces.
+
+    ``refusal`` says why there are none, if that is known.
+    """
+    cause = refusal.cause if refusal is not None else "namespaces were left out"
+    mend = refusal.mend if refusal is not None else "SANDBOX_ISOLATION=auto"
+    if policy.require == "namespaces":
+        raise Unenforceable("isolation 'namespaces'", cause, mend)
     if policy.unconfined:
         return
     if policy.network == "loopback":
-        raise Unenforceable(
-            "network 'loopback'",
-            "a loopback of its own needs a network namespace",
-            "network='none' or network='full'",
-        )
+        raise Unenforceable("network 'loopback'", f"it takes namespaces, and {cause}", mend)
     if probe.landlock_abi < ABI_LEAST:
         found = f"ABI {probe.landlock_abi}" if probe.landlock_abi > 0 else "no Landlock"
         raise Unenforceable(
@@ -64,10 +78,7 @@ def check_host(policy: SandboxPolicy, probe: KernelFacts) -> None:
             "it a file outside can still be truncated",
             "Linux 6.2 or newer, with landlock in the boot parameter lsm=; see `sandbox doctor`",
         )
-    if not probe.seccomp_filter:
-        raise Unenforceable(
-            "network", "this kernel or container has no seccomp filters", "see `sandbox doctor`"
-        )
+    check_filters(probe)
 
 
 def check_ownership(resolved: ResolvedPolicy) -> None:
@@ -95,11 +106,10 @@ def check_ownership(resolved: ResolvedPolicy) -> None:
         raise InvalidPath(path, cause, mend)
 
 
-def weaker_host(resolved: ResolvedPolicy, abi: int, helper: str) -> Iterator[Weaker]:
-    """What Landlock and the filter leave open whatever the rules say.
-
-    ``helper`` is our own program, which the caller runs unconfined.
-    """
+def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Iterator[Weaker]:
+    """What Landlock and the filter leave open whatever the rules say."""
+    if refusal is not None:
+        yield Weaker("namespaces", refusal.cause, refusal.mend)
     cause = "/proc shows the names and arguments of the host's processes"
     yield Weaker("process-names", cause, _NAMESPACES)
     if resolved.policy.network != "full":  # with it there is no AF_UNIX at all
@@ -109,6 +119,10 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, helper: str) -> Iterator[Wea
         cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
         yield Weaker("signals", cause, "Linux 6.12 or newer")
         yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
+
+
+def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
+    """``helper`` is our own program, which the caller runs unconfined."""
     helper = os.path.realpath(helper)
     if resolved.access(helper) is Access.WRITE:
         cause = f"the sandbox's own program is in a writable directory: {helper}"

@@ -1,26 +1,40 @@
 """Linux: policies become blobs for ``_sandcore``, and helpers that enforce them.
 
-What decides here is the host: which Landlock ABI, and whether there is a filter.
+What decides here is the host: namespaces or none, which Landlock ABI, and whether there is a
+filter. Whether namespaces can be had is found out by having them: hosts refuse in too many ways.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
 from sandbox.backends.basis import Basis, compile_with_basis
-from sandbox.backends.enforceable import check_host, check_ownership, weaker_host, weaker_limits
+from sandbox.backends.enforceable import (
+    check_filters,
+    check_host,
+    check_ownership,
+    weaker_host,
+    weaker_limits,
+    weaker_program,
+)
 from sandbox.backends.guard import Guard
-from sandbox.backends.rules import Rules
+from sandbox.backends.layout import TMP, has_tmp
+from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
+from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.temporary import Temporary
-from sandbox.errors import SandboxLost, start_error
+from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial, Enforcement
+from sandbox.result import Denial, Enforcement, Weaker
 
 __all__ = [
     "ACCESS",
@@ -32,6 +46,8 @@ __all__ = [
     "rule_parts",
 ]
 
+# What a mount that fails says of the path; anything else says something of the host.
+_ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
 _ABI_TCP = 4
 _ABI_UNIX = 9
 _ABI_UDP = 10
@@ -44,7 +60,7 @@ ACCESS = {
 
 
 class LinuxBackend:
-    """Landlock and a seccomp filter around commands of a small helper process.
+    """Namespaces, Landlock and a seccomp filter around commands of a small helper process.
 
     Confinements with the same writable directories share a guard: to one of its own, what a
     command of another has just planted would be the state to return to. Those of one sandbox (an
@@ -53,6 +69,7 @@ class LinuxBackend:
 
     def __init__(self, probe: _sandcore.Probe | None = None) -> None:
         self.probe = probe if probe is not None else _sandcore.probe()
+        self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
@@ -61,15 +78,44 @@ class LinuxBackend:
             weakref.WeakValueDictionary()
         )
 
-    def start(self, resolved: ResolvedPolicy) -> LandlockConfinement:
+    def isolations(self, policy: SandboxPolicy) -> Sequence[str]:
+        """See ``Backend.isolations``.
+
+        SANDBOX_ISOLATION=landlock in the caller's environment leaves namespaces out.
+        """
+        if policy.unconfined:
+            return ("none",)
+        check_filters(self.probe)
+        found = []
+        if self._refusal is None and os.environ.get("SANDBOX_ISOLATION") != "landlock":
+            found.append("namespaces")
+        try:
+            check_host(policy, self.probe, self._refusal)
+            found.append("landlock")
+        except Unenforceable:
+            if not found:
+                raise
+        return found
+
+    def start(self, resolved: ResolvedPolicy, isolation: str) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
-        check_host(resolved.policy, self.probe)
-        if os.geteuid() == 0 and not resolved.policy.unconfined:
+        if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
-        guard = None if resolved.policy.unconfined else self._guard(resolved)
-        return LandlockConfinement(
-            resolved, self.probe.landlock_abi, guard, self._places(resolved.tmp)
-        )
+        guard = None if isolation == "none" else self._guard(resolved)
+        ground: Ground
+        if isolation == "namespaces":
+            ground = in_namespaces(resolved, self.probe.landlock_abi)
+        elif isolation == "landlock":
+            ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
+        else:
+            ground = Ground(compile_blob(resolved.policy, None, 0), Basis.nothing(), "none")
+        try:
+            return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
+        except NamespacesFailed as failed:
+            refusal = explain_refusal(failed.stage, failed.number)
+            if failed.stage == "namespaces":
+                self._refusal = refusal  # so will it be the next time
+            raise IsolationRefused(refusal.cause, refusal.mend) from None
 
     def _places(self, root: str) -> Temporary | None:
         """The temporary directories below a sandbox's own, for a policy that has one."""
@@ -133,6 +179,51 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
     )
 
 
+class NamespacesFailed(Exception):
+    """The helper could not make its namespaces, or what is in them."""
+
+    def __init__(self, stage: str, number: int) -> None:
+        self.stage, self.number = stage, number
+        super().__init__(stage, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
+
+    ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    """
+
+    blob: _sandcore.Policy
+    basis: Basis | LayoutBasis
+    isolation: str
+    weaker: tuple[Weaker, ...] = ()
+    tmp: str = ""
+
+
+def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
+    """The ground of rules. Raises ``Unenforceable``."""
+    rules, basis = compile_with_basis(resolved, abi)
+    helper = os.fsdecode(_sandcore.HELPER_PATH)
+    weaker = (
+        *rules.weaker,
+        *weaker_host(resolved, abi, refusal),
+        *weaker_program(resolved, helper),
+    )
+    return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
+
+
+def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
+    """The ground of a layout. Raises ``Unenforceable``."""
+    layout, basis = layout_with_basis(resolved)
+    abi = abi if abi >= ABI_LEAST else 0
+    weaker = (*layout.weaker, *weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH)))
+    if abi == 0:
+        weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
+    blob = compile_namespaces(resolved.policy, layout, abi)
+    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
+
+
 def _identity() -> tuple[object, ...]:
     return (os.getresuid(), os.getresgid(), os.getgroups())
 
@@ -141,30 +232,29 @@ class LandlockConfinement:
     """A helper, its lanes, and a private temporary directory for each."""
 
     def __init__(
-        self, resolved: ResolvedPolicy, abi: int, guard: Guard | None, temporary: Temporary | None
+        self,
+        resolved: ResolvedPolicy,
+        ground: Ground,
+        guard: Guard | None,
+        temporary: Temporary | None,
     ) -> None:
-        policy = resolved.policy
         self._identity = _identity()
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._idle: list[LandlockSeat] = []
         self._closed = False
         self._retired = False
+        self._ground = ground
+        self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
-        limits = tuple(weaker_limits(policy.limits))
-        if guard is None:
-            self._basis = Basis.nothing()
-            blob = compile_blob(policy, None, 0)
-            self.enforcement = Enforcement("none", limits)
-        else:
-            rules, self._basis = compile_with_basis(resolved, abi)
-            blob = compile_blob(policy, rules, abi)
-            helper = os.fsdecode(_sandcore.HELPER_PATH)
-            weaker = (*rules.weaker, *weaker_host(resolved, abi, helper), *limits, *guard.weaker)
-            self.enforcement = Enforcement("landlock", weaker)
-        self._helper = _start(blob)
+        limits = tuple(weaker_limits(resolved.policy.limits))
+        watched = guard.weaker if guard is not None else ()
+        self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
+        self._helper = _start(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        if ground.isolation == "namespaces":
+            self._idle.append(self.seat())  # whether a lane can be had says if they can
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
@@ -193,9 +283,11 @@ class LandlockConfinement:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         except _sandcore.StageError as error:
+            if error.stage == "mounts":
+                raise NamespacesFailed(error.stage, error.errno or 0) from None
             raise start_error(error.stage, error.errno or 0) from None
         try:
-            tmp = self.temporary.take() if self.temporary is not None else ""
+            tmp = self.temporary.take() if self.temporary is not None else self._ground.tmp
         except SandboxLost:
             lane.close()
             raise
@@ -242,6 +334,10 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
         path = ""
         if error.stage == "landlock" and error.detail >= 0:
             path = os.fsdecode(blob.rules[error.detail][0])
+        if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
+            path = os.fsdecode(blob.mounts[error.detail][0])
+        elif error.stage in ("namespaces", "mounts"):
+            raise NamespacesFailed(error.stage, error.errno or 0) from None
         raise start_error(error.stage, error.errno or 0, path) from None
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandbox.backends.aliases import aliases
-from sandbox.backends.cover import Cover, Rule, RuleAccess, tree_of
+from sandbox.backends.cover import DEVICES, Cover, Rule, RuleAccess, tree_of
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.paths import ancestors
@@ -34,10 +34,6 @@ __all__ = ["ABI_LEAST", "Rule", "RuleAccess", "Rules", "compile_rules"]
 ABI_LEAST = 3  # Linux 6.2: before it a file that may only be read can still be emptied
 _ABI_DEVICES = 5  # Linux 6.10: ioctl on devices
 _ANCHORS_MAX = 16  # a stat each before every command; a root beyond, replaced, is just refused
-
-# Not /dev/pts and ptmx: without a devpts of its own a command would share that of the user's other
-# terminals, and read what is typed there.
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:
         cover.named(root, "write")
     if resolved.access("/") is Access.WRITE:
         cover.named("/", "device")
-    for name in _DEVICES:
+    for name in DEVICES:
         cover.device(f"/dev/{name}")
     hides = handle_names and not cover.watched
     for link in resolved.links:
@@ -123,7 +119,7 @@ def _refuse_carvings(resolved: ResolvedPolicy, others: list[str]) -> None:
 
 def _weaker(resolved: ResolvedPolicy, abi: int, hides: bool) -> Iterator[Weaker]:
     """What these rules do not enforce, each with its reason."""
-    mend = "namespaces, which this version does not have yet"
+    mend = "namespaces: see `sandbox doctor`"
     if not hides and resolved.denied:
         yield Weaker("names", "Landlock cannot hide what a denied directory contains", mend)
     if resolved.access("/") is not Access.WRITE:

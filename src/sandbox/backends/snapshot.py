@@ -57,7 +57,7 @@ __all__ = [
 Need = Literal["same", "pin", "there", "head", "any"]
 
 PART = "protected"
-MEND = "namespaces, which this version does not have yet"
+MEND = "namespaces: see `sandbox doctor`"
 FILE_MAX = 1 << 20  # bytes of one file of which a copy is kept
 NAMES_MAX = 4096  # names in one directory
 _BYTES_MAX = 8 << 20  # of all copies
