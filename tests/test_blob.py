@@ -24,9 +24,10 @@ import _sandcore as core
 HEADER = struct.Struct("<4s13I")
 FIELDS = (
     *("magic", "version", "size", "arch", "abi", "flags", "handle", "rule_count", "filter_count"),
-    *("extra_filter_count", "string_bytes", "network", "filter_flags", "reserved"),
+    *("extra_filter_count", "string_bytes", "network", "filter_flags", "mount_count"),
 )
 RULE = struct.Struct("<IHH")
+MOUNT = struct.Struct("<IBBBBQ")
 INSTRUCTION = struct.Struct("<HBBI")
 ALLOW = (6, 0, 0, 0x7FFF0000)
 ABI = min(core.probe().landlock_abi, 10)
@@ -45,16 +46,19 @@ class Parts:
     arch: int = core.NATIVE_ARCH
     network: int = 0
     filter_flags: int = 0
+    mounts: tuple[tuple[bytes, int, int, int, int], ...] = ()
 
     @property
     def flags(self) -> int:
-        return 1 | (2 if self.abi else 0) | (4 if self.filter else 0)
+        layers = (self.abi, self.filter, self.mounts)
+        return 1 | sum(2 << bit for bit, layer in enumerate(layers) if layer)
 
 
 def write(parts: Parts) -> bytes:
     """The blob by the C functions."""
     rules = ffi.new("struct policy_rule[]", [(0, one[1], one[2]) for one in parts.rules])
-    texts = [ffi.new("char[]", one[0]) for one in parts.rules]
+    mounts = ffi.new("struct policy_mount[]", [(0, *one[1:4], 0, one[4]) for one in parts.mounts])
+    texts = [ffi.new("char[]", one[0]) for one in (*parts.rules, *parts.mounts)]
     paths = ffi.new("char *[]", texts)
     programs = [ffi.new("struct sock_filter[]", list(one)) for one in (parts.filter, parts.extra)]
     made = ffi.new("struct policy_parts *")
@@ -66,6 +70,7 @@ def write(parts: Parts) -> bytes:
     )
     made.network, made.filter_flags = parts.network, parts.filter_flags
     made.rules, made.paths, made.rule_count = rules, paths, len(parts.rules)
+    made.mounts, made.mount_count = mounts, len(parts.mounts)
     made.filter = {"code": programs[0], "count": len(parts.filter)}
     made.extra_filter = {"code": programs[1], "count": len(parts.extra)}
     size = lib.policy_size(made)
@@ -98,17 +103,25 @@ def read(blob: bytes) -> Parts | None:
         assert start <= at and at + size <= start + len(blob)
 
     inside(view.rules, header.rule_count * RULE.size)
+    inside(view.mounts, header.mount_count * MOUNT.size)
     inside(view.filter.code, view.filter.count * INSTRUCTION.size)
     inside(view.extra_filter.code, view.extra_filter.count * INSTRUCTION.size)
     inside(view.strings, header.string_bytes)
     strings = bytes(ffi.buffer(view.strings, header.string_bytes))
-    rules = []
+
+    def text(at: int) -> bytes:
+        assert at < len(strings) and b"\0" in strings[at:] and strings[at : at + 1] == b"/"
+        return strings[at : strings.index(b"\0", at)]
+
+    rules, mounts = [], []
     for i in range(header.rule_count):
         rule = view.rules[i]
-        assert rule.path < len(strings) and b"\0" in strings[rule.path :]
-        path = strings[rule.path : strings.index(b"\0", rule.path)]
-        assert path.startswith(b"/") and rule.access in (1, 2, 3, 4) and rule.flags in (0, 1)
-        rules.append((path, rule.access, rule.flags))
+        assert rule.access in (1, 2, 3, 4) and rule.flags in (0, 1)
+        rules.append((text(rule.path), rule.access, rule.flags))
+    for i in range(header.mount_count):
+        one = view.mounts[i]
+        assert one.kind in range(1, 9) and one.flags in range(4) and one.access in range(5)
+        mounts.append((text(one.path), one.kind, one.flags, one.access, one.size))
 
     def program(one: Any) -> tuple[tuple[int, int, int, int], ...]:
         return tuple((i.code, i.jt, i.jf, i.k) for i in one.code[0 : one.count])
@@ -122,12 +135,14 @@ def read(blob: bytes) -> Parts | None:
         header.arch,
         header.network,
         header.filter_flags,
+        tuple(mounts),
     )
     assert header.flags in (0, result.flags)
     return result
 
 
 SAMPLE = write(Parts())
+LAYOUT = write(Parts(mounts=((b"/proc", 8, 0, 1, 0), (b"/tmp", 6, 2, 2, 1 << 30))))
 
 words = st.integers(0, 2**32 - 1)
 paths = st.binary(max_size=40).map(lambda text: b"/" + text.replace(b"\0", b"."))
@@ -142,6 +157,16 @@ parts_of_a_policy = st.builds(
     arch=words,
     network=words,
     filter_flags=words,
+    mounts=st.lists(
+        st.tuples(
+            paths,
+            st.integers(1, 8),
+            st.integers(0, 3),
+            st.integers(0, 4),
+            st.integers(0, 2**64 - 1),
+        ),
+        max_size=6,
+    ).map(tuple),
 )
 
 
@@ -161,6 +186,7 @@ def test_every_value_of_every_byte_opens_to_a_sound_view_or_is_refused() -> None
     opened = 0
     for at, value in itertools.product(range(len(SAMPLE)), range(256)):
         opened += read(SAMPLE[:at] + bytes([value]) + SAMPLE[at + 1 :]) is not None
+        read(LAYOUT[:at] + bytes([value]) + LAYOUT[at + 1 :])
     assert len(SAMPLE) < opened < 200 * len(SAMPLE)  # instructions may be anything, headers not
 
 
@@ -247,6 +273,20 @@ def test_a_rule_of_an_unknown_class_or_with_unknown_flags_is_refused(
     assert read(rule_at(SAMPLE, 1, **changes)) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"kind": 0}, {"kind": 9}, {"flags": 4}, {"access": 5}, {"reserved": 1}, {"path": 1 << 20}],
+)
+def test_a_mount_of_an_unknown_kind_or_with_unknown_flags_is_refused(
+    changes: dict[str, int],
+) -> None:
+    at = HEADER.size + 2 * RULE.size
+    names = ("path", "kind", "flags", "access", "reserved", "size")
+    mount = dict(zip(names, MOUNT.unpack(LAYOUT[at : at + MOUNT.size]), strict=True)) | changes
+    assert read(LAYOUT) is not None
+    assert read(LAYOUT[:at] + MOUNT.pack(*mount.values()) + LAYOUT[at + MOUNT.size :]) is None
+
+
 def test_strings_without_a_terminator_are_refused() -> None:
     blob = write(Parts(rules=((b"/1234567", 1, 0),)))  # eight bytes and seven of filling
     assert read(blob[:-8] + b"\0" * 8) is not None
@@ -265,10 +305,12 @@ def with_header(blob: bytes, **changes: int) -> bytes:
         ("Landlock rules that nothing announces", {"flags": 5}),
         ("layers without the loss of privileges", {"flags": 6}),
         ("nothing announced at all", {"flags": 0}),
-        ("an unknown flag", {"flags": 15}),
+        ("an unknown flag", {"flags": 7 | 64}),
+        ("namespaces without mounts", {"flags": 15}),
+        ("a network of its own without namespaces", {"flags": 7 | 16}),
+        ("mounts that are not there", {"mount_count": 1}),
         ("Landlock without an ABI", {"abi": 0}),
         ("another version", {"version": 1}),
-        ("a reserved field that is in use", {"reserved": 1}),
     ],
 )
 def test_a_header_that_contradicts_its_parts_is_refused(what: str, changes: dict[str, int]) -> None:
@@ -304,7 +346,9 @@ def test_parts_that_are_too_many_have_no_size() -> None:
         assert lib.policy_size(made) == -errno.E2BIG
         getattr(made, name).count = 4096
         assert lib.policy_size(made) > 0
-    made.rule_count = lib.POLICY_MAX_RULES + 1
+    made.mount_count = lib.POLICY_MAX_MOUNTS + 1
+    assert lib.policy_size(made) == -errno.E2BIG
+    made.mount_count, made.rule_count = 0, lib.POLICY_MAX_RULES + 1
     assert lib.policy_size(made) == -errno.E2BIG
 
 

@@ -240,7 +240,7 @@ def compile_policy(
     filter_flags: int = 0,
     extra_filter: bytes = b"",
     confined: bool = True,
-    mounts: Sequence[tuple[bytes, int, int, int, int]] | None = None,
+    mounts: Iterable[tuple[bytes, int, int, int, int]] = (),
     own_network: bool = False,
     read_only: bool = False,
 ) -> Policy: ...

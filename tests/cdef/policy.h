@@ -1,8 +1,9 @@
 /* core/policy.h, and of core/plan.h what it and its neighbours need */
 #define POLICY_MAX_BYTES ...
 #define POLICY_MAX_RULES ...
+#define POLICY_MAX_MOUNTS ...
 #define PLAN_MAX_FDS 16
-enum policy_flags { POLICY_CONFINED, POLICY_LANDLOCK, POLICY_FILTER, ... };
+enum policy_flags { POLICY_CONFINED, POLICY_LANDLOCK, POLICY_FILTER, POLICY_NAMESPACES, ... };
 enum policy_rule_flags { POLICY_RULE_OPTIONAL, ... };
 enum plan_flags { PLAN_NEW_SESSION, PLAN_DIE_WITH_PARENT, ... };
 struct stage_report {
@@ -41,6 +42,14 @@ struct policy_rule {
     uint16_t access;
     uint16_t flags;
 };
+struct policy_mount {
+    uint32_t path;
+    uint8_t kind;
+    uint8_t flags;
+    uint8_t access;
+    uint8_t reserved;
+    uint64_t size;
+};
 struct policy_header {
     char magic[4];
     uint32_t version;
@@ -55,11 +64,12 @@ struct policy_header {
     uint32_t string_bytes;
     uint32_t network;
     uint32_t filter_flags;
-    uint32_t reserved;
+    uint32_t mount_count;
 };
 struct policy_view {
     const struct policy_header *header;
     const struct policy_rule *rules;
+    const struct policy_mount *mounts;
     struct plan_filter filter, extra_filter;
     const char *strings;
 };
@@ -67,8 +77,9 @@ struct policy_parts {
     uint32_t arch, abi, flags, handle;
     uint32_t network, filter_flags;
     struct policy_rule *rules;
+    struct policy_mount *mounts;
     const char *const *paths;
-    uint32_t rule_count;
+    uint32_t rule_count, mount_count;
     struct plan_filter filter, extra_filter;
 };
 int64_t policy_size(const struct policy_parts *parts);

@@ -157,7 +157,7 @@ cdef bytes _filter_code(uint32_t arch, uint32_t network, uint32_t flags, uint64_
 
 
 def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, extra_filter=b"",
-                   confined=True, mounts=None, own_network=False, read_only=False):
+                   confined=True, mounts=(), own_network=False, read_only=False):
     """Compiles a policy to its blob.
 
     Parameters:
@@ -172,7 +172,7 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
         extra_filter: the caller's own, stacked on ours: classic BPF as libseccomp exports it.
         confined: take no_new_privs and drop all capabilities. False enforces nothing, and goes
             with no rules and no filter only.
-        mounts: not None: in namespaces, whose file tree differs from the host's in these: (path,
+        mounts: where there are any: in namespaces, whose file tree differs from the host's in these: (path,
             kind, flags, access, size) each, MOUNT_* and MOUNT_OPTIONAL | MOUNT_MAKE; a path after
             what it is in. access (ACCESS_*, 0: none) is what Landlock grants on a new file system,
             size its bytes at the most (0: the kernel's own limit).
@@ -185,22 +185,23 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
     rules = list(rules)
     if not confined and (rules or abi or network is not None or extra_filter):
         raise ValueError("a policy that does not confine has neither rules nor filters")
-    if not confined and mounts is not None:
+    if not confined and mounts:
         raise ValueError("namespaces come with all the rest")
-    if mounts is None and (own_network or read_only):
+    mounts = list(mounts or ())
+    if not mounts and (own_network or read_only):
         raise ValueError("a network of its own, or a read-only tree, takes namespaces")
     if rules and not abi:
         raise ValueError("rules without Landlock (abi 0) would restrict nothing")
     flags = POLICY_CONFINED if confined else 0
     flags |= POLICY_LANDLOCK if abi else 0
-    flags |= POLICY_NAMESPACES if mounts is not None else 0
+    flags |= POLICY_NAMESPACES if mounts else 0
     flags |= POLICY_OWN_NETWORK if own_network else 0
     flags |= POLICY_READ_ONLY if read_only else 0
     code = b""
     if network is not None:
         flags |= POLICY_FILTER
         code = compile_filter(network=network, flags=filter_flags)
-    return _assemble(rules, list(mounts or ()), abi, handle, flags, network or 0, filter_flags,
+    return _assemble(rules, mounts, abi, handle, flags, network or 0, filter_flags,
                      code, extra_filter)
 
 

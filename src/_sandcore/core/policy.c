@@ -137,7 +137,7 @@ static int parts_are_announced(const struct policy_header *header)
     int anything = landlock || filter || spaces || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
            (landlock || header->rule_count == 0) &&
-           (spaces || (header->mount_count == 0 && !more)) &&
+           spaces == (header->mount_count != 0) && (spaces || !more) &&
            (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 
