@@ -317,12 +317,7 @@ MACHINE: tuple[Secret, ...] = (
     *_rows(
         "file", "memory of other programs, swapped out", "swap:swapfile; swap:swap.img", "linux"
     ),
-    *_rows(
-        "dir",
-        "what the kernel records of other programs",
-        "tracing:sys/kernel/tracing; tracing:sys/kernel/debug; crashes:sys/fs/pstore",
-        "linux",
-    ),
+    *_rows("dir", "kernel traces", "tracing:sys/kernel/tracing; tracing:sys/kernel/debug", "linux"),
     *_rows("file", "this machine's key for Kerberos", "keytab:etc/krb5.keytab", "linux"),
     *_rows(
         "dir",
