@@ -21,7 +21,7 @@ from measure import Case, Figure, compare, compile_floor, floor_times
 
 import _sandcore
 import sandbox
-from sandbox.backends.linux import compile_blob
+from sandbox.backends.ground import compile_blob
 from sandbox.backends.rules import compile_rules
 
 COMMAND = ["/bin/true"]

@@ -43,6 +43,9 @@ LADDER = (
     "backends.cover",
     "backends.rules",
     "backends.basis",
+    "backends.layout",
+    "backends.namespaces",
+    "backends.refusals",
     "backends.rlimits",
     "backends.nofollow",
     "backends.snapshot",
@@ -50,6 +53,7 @@ LADDER = (
     "backends.restore",
     "backends.guard",
     "backends.enforceable",
+    "backends.ground",
     "backends.scratch",
     "backends.temporary",
     "backends.linux",
@@ -75,7 +79,13 @@ LADDER = (
     "cli.main",
     "__main__",
 )
-IMPORTS_THE_CORE = {"backends.basis", "backends.linux", "backends.explain"}
+IMPORTS_THE_CORE = {
+    "backends.basis",
+    "backends.explain",
+    "backends.ground",
+    "backends.linux",
+    "backends.namespaces",
+}
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")
 

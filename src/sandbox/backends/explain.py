@@ -12,7 +12,7 @@ from typing import Literal
 
 import _sandcore
 from sandbox.backends.enforceable import check_host
-from sandbox.backends.linux import (
+from sandbox.backends.ground import (
     ACCESS,
     compile_blob,
     filter_options,

@@ -10,53 +10,25 @@ import errno
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
-from sandbox.backends.basis import Basis, compile_with_basis
-from sandbox.backends.enforceable import (
-    check_filters,
-    check_host,
-    check_ownership,
-    weaker_host,
-    weaker_limits,
-    weaker_program,
-)
+from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
+from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
-from sandbox.backends.layout import TMP, has_tmp
-from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal, explain_refusal
-from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.temporary import Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial, Enforcement, Weaker
+from sandbox.result import Denial, Enforcement
 
-__all__ = [
-    "ACCESS",
-    "LandlockConfinement",
-    "LinuxBackend",
-    "compile_blob",
-    "filter_options",
-    "handle_of",
-    "rule_parts",
-]
+__all__ = ["LandlockConfinement", "LinuxBackend"]
 
 # What a mount that fails says of the path; anything else says something of the host.
 _ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
-_ABI_TCP = 4
-_ABI_UNIX = 9
-_ABI_UDP = 10
-ACCESS = {
-    "read": _sandcore.ACCESS_READ,
-    "write": _sandcore.ACCESS_WRITE,
-    "device": _sandcore.ACCESS_DEVICE,
-    "names": _sandcore.ACCESS_NAMES,
-}
 
 
 class LinuxBackend:
@@ -108,7 +80,7 @@ class LinuxBackend:
         elif isolation == "landlock":
             ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
         else:
-            ground = Ground(compile_blob(resolved.policy, None, 0), Basis.nothing(), "none")
+            ground = unconfined(resolved.policy)
         try:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
@@ -136,92 +108,12 @@ class LinuxBackend:
         return guard
 
 
-def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
-    """What Landlock restricts for this policy: HANDLE_* or'ed."""
-    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
-    for wanted, one in (
-        (rules.handle_read, _sandcore.HANDLE_READ),
-        (rules.handle_names, _sandcore.HANDLE_NAMES),
-        (policy.network == "none" and abi >= _ABI_TCP, _sandcore.HANDLE_TCP),
-        (policy.network == "none" and abi >= _ABI_UDP, _sandcore.HANDLE_UDP),
-        (abi >= _ABI_UNIX, _sandcore.HANDLE_UNIX),
-    ):
-        handle |= one if wanted else 0
-    return handle
-
-
-def filter_options(policy: SandboxPolicy, abi: int) -> tuple[int, int]:
-    """The network mode and the flags of this policy's filter."""
-    flags = _sandcore.FILTER_ALLOW_PTRACE  # of its own children: the domain keeps others safe
-    if abi >= _ABI_UNIX:
-        flags |= _sandcore.FILTER_UNIX_SCOPED
-    network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
-    return network, flags
-
-
-def rule_parts(rules: Rules) -> list[tuple[bytes, int, bool]]:
-    """Rules as the core takes them."""
-    return [(rule.path, ACCESS[rule.access], not rule.named) for rule in rules.rules]
-
-
-def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
-    """The blob of a policy with these rules; without rules one that enforces nothing."""
-    if rules is None:
-        return _sandcore.compile_policy(confined=False)
-    network, flags = filter_options(policy, abi)
-    return _sandcore.compile_policy(
-        rule_parts(rules),
-        abi=abi,
-        handle=handle_of(policy, rules, abi),
-        network=network,
-        filter_flags=flags,
-        extra_filter=policy.extra_filter or b"",
-    )
-
-
 class NamespacesFailed(Exception):
     """The helper could not make its namespaces, or what is in them."""
 
     def __init__(self, stage: str, number: int) -> None:
         self.stage, self.number = stage, number
         super().__init__(stage, number)
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
-
-    ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
-    """
-
-    blob: _sandcore.Policy
-    basis: Basis | LayoutBasis
-    isolation: str
-    weaker: tuple[Weaker, ...] = ()
-    tmp: str = ""
-
-
-def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
-    """The ground of rules. Raises ``Unenforceable``."""
-    rules, basis = compile_with_basis(resolved, abi)
-    helper = os.fsdecode(_sandcore.HELPER_PATH)
-    weaker = (
-        *rules.weaker,
-        *weaker_host(resolved, abi, refusal),
-        *weaker_program(resolved, helper),
-    )
-    return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
-
-
-def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
-    """The ground of a layout. Raises ``Unenforceable``."""
-    layout, basis = layout_with_basis(resolved)
-    abi = abi if abi >= ABI_LEAST else 0
-    weaker = (*layout.weaker, *weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH)))
-    if abi == 0:
-        weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
-    blob = compile_namespaces(resolved.policy, layout, abi)
-    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
 
 
 def _identity() -> tuple[object, ...]:

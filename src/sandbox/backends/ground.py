@@ -1,0 +1,128 @@
+"""What a confinement stands on: a policy compiled for an isolation, and when that is outdated.
+
+Rules and a filter are all there is in ``landlock``; in ``namespaces`` a layout of mounts takes the
+place of most rules. What is compiled here is what ``sandbox debug`` explains.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import _sandcore
+from sandbox.backends.basis import Basis, compile_with_basis
+from sandbox.backends.enforceable import weaker_host, weaker_program
+from sandbox.backends.layout import TMP, has_tmp
+from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
+from sandbox.backends.refusals import Refusal
+from sandbox.backends.rules import ABI_LEAST, Rules
+from sandbox.policy import SandboxPolicy
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Weaker
+
+__all__ = [
+    "ACCESS",
+    "Ground",
+    "compile_blob",
+    "filter_options",
+    "handle_of",
+    "in_landlock",
+    "in_namespaces",
+    "rule_parts",
+    "unconfined",
+]
+
+_ABI_TCP = 4
+_ABI_UNIX = 9
+_ABI_UDP = 10
+ACCESS = {
+    "read": _sandcore.ACCESS_READ,
+    "write": _sandcore.ACCESS_WRITE,
+    "device": _sandcore.ACCESS_DEVICE,
+    "names": _sandcore.ACCESS_NAMES,
+}
+
+
+def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:
+    """What Landlock restricts for this policy: HANDLE_* or'ed."""
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_SCOPES
+    for wanted, one in (
+        (rules.handle_read, _sandcore.HANDLE_READ),
+        (rules.handle_names, _sandcore.HANDLE_NAMES),
+        (policy.network == "none" and abi >= _ABI_TCP, _sandcore.HANDLE_TCP),
+        (policy.network == "none" and abi >= _ABI_UDP, _sandcore.HANDLE_UDP),
+        (abi >= _ABI_UNIX, _sandcore.HANDLE_UNIX),
+    ):
+        handle |= one if wanted else 0
+    return handle
+
+
+def filter_options(policy: SandboxPolicy, abi: int) -> tuple[int, int]:
+    """The network mode and the flags of this policy's filter."""
+    flags = _sandcore.FILTER_ALLOW_PTRACE  # of its own children: the domain keeps others safe
+    if abi >= _ABI_UNIX:
+        flags |= _sandcore.FILTER_UNIX_SCOPED
+    network = _sandcore.NET_FULL if policy.network == "full" else _sandcore.NET_NONE
+    return network, flags
+
+
+def rule_parts(rules: Rules) -> list[tuple[bytes, int, bool]]:
+    """Rules as the core takes them."""
+    return [(rule.path, ACCESS[rule.access], not rule.named) for rule in rules.rules]
+
+
+def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
+    """The blob of a policy with these rules; without rules one that enforces nothing."""
+    if rules is None:
+        return _sandcore.compile_policy(confined=False)
+    network, flags = filter_options(policy, abi)
+    return _sandcore.compile_policy(
+        rule_parts(rules),
+        abi=abi,
+        handle=handle_of(policy, rules, abi),
+        network=network,
+        filter_flags=flags,
+        extra_filter=policy.extra_filter or b"",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
+
+    ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    """
+
+    blob: _sandcore.Policy
+    basis: Basis | LayoutBasis
+    isolation: str
+    weaker: tuple[Weaker, ...] = ()
+    tmp: str = ""
+
+
+def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
+    """The ground of rules. Raises ``Unenforceable``."""
+    rules, basis = compile_with_basis(resolved, abi)
+    helper = os.fsdecode(_sandcore.HELPER_PATH)
+    weaker = (
+        *rules.weaker,
+        *weaker_host(resolved, abi, refusal),
+        *weaker_program(resolved, helper),
+    )
+    return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
+
+
+def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
+    """The ground of a layout. Raises ``Unenforceable``."""
+    layout, basis = layout_with_basis(resolved)
+    abi = abi if abi >= ABI_LEAST else 0
+    weaker = (*layout.weaker, *weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH)))
+    if abi == 0:
+        weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
+    blob = compile_namespaces(resolved.policy, layout, abi)
+    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
+
+
+def unconfined(policy: SandboxPolicy) -> Ground:
+    """The ground of a policy that enforces nothing."""
+    return Ground(compile_blob(policy, None, 0), Basis.nothing(), "none")
