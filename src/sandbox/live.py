@@ -150,6 +150,23 @@ class Sandbox:
             confinement.close()
         self._cleanup()
 
+    @property
+    def isolation(self) -> str:
+        """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
+        return self._isolation
+
+    def clear(self) -> None:
+        """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
+
+        Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
+        """
+        confinement = self._confinement
+        if confinement is not None and self._owner == os.getpid():
+            try:
+                confinement.clear()
+            except ConfinementLost as lost:
+                raise SandboxLost(str(lost)) from None
+
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
     @overload

@@ -130,6 +130,7 @@ cdef extern from "spawn.h" nogil:
 
 cdef extern from "wire.h" nogil:
     enum: WIRE_RUN
+    enum: WIRE_MAX_SCRATCH
     enum: WIRE_FAILED
     enum: WIRE_KEEP_SESSION
     enum: WIRE_MAX_BODY
@@ -165,6 +166,7 @@ cdef extern from "client.h" nogil:
         int32_t pidfd
         int32_t owner
         int32_t scoped
+        int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, wire_reply *ready)

@@ -63,6 +63,13 @@ cdef class Helper:
         """Whether the signal scope was proved: then a whole tree is ended at once."""
         return bool(self.c.scoped)
 
+    @property
+    def scratch(self):
+        """Fds of the sandbox's own writable directories, in the order of the policy's mounts.
+
+        They are the helper's: closed with it."""
+        return tuple(fd for fd in self.c.scratch[:WIRE_MAX_SCRATCH] if fd >= 0)
+
     def close(self):
         """Ends the helper and everything in it. Idempotent."""
         self.closed = True

@@ -118,6 +118,9 @@ class Confinement(Protocol):
     def seat(self) -> Seat:
         """A free place; made if there is none. Raises what starting raises."""
 
+    def clear(self) -> None:
+        """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
+
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""
 

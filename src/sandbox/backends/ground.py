@@ -91,6 +91,7 @@ class Ground:
     """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
 
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    ``scratch``: what stays in each directory of its own when it is cleared.
     """
 
     blob: _sandcore.Policy
@@ -98,6 +99,7 @@ class Ground:
     isolation: str
     weaker: tuple[Weaker, ...] = ()
     tmp: str = ""
+    scratch: tuple[frozenset[str], ...] = ()
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -120,7 +122,8 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
     if abi == 0:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
-    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
+    tmp = TMP if has_tmp(resolved.policy) else ""
+    return Ground(blob, basis, "namespaces", weaker, tmp, layout.scratch)
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:

@@ -18,7 +18,7 @@ from sandbox.backends.enforceable import check_filters, check_host, check_owners
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.refusals import Refusal, explain_refusal
-from sandbox.backends.temporary import Temporary
+from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -145,6 +145,7 @@ class LandlockConfinement:
         self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
         self._helper = _start(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
             self._idle.append(self.seat())  # whether a lane can be had says if they can
 
@@ -192,6 +193,13 @@ class LandlockConfinement:
                 self._idle.append(seat)
                 return
         seat.close()
+
+    def clear(self) -> None:
+        """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
+        try:
+            self._scratch.clear()
+        except OSError as error:
+            raise ConfinementLost(f"its own directories: {error.strerror}") from None
 
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""

@@ -8,10 +8,11 @@ command: a sandbox whose layout does not fit any more is made anew.
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterable
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout
+from sandbox.paths import below
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 
@@ -24,6 +25,7 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
+_UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
     "read": _sandcore.MOUNT_READ,
@@ -34,34 +36,61 @@ _KINDS = {
     "devices": _sandcore.MOUNT_DEVICES,
     "proc": _sandcore.MOUNT_PROC,
 }
-_ALWAYS = 64  # paths that are looked at before every command; more than that every _LOOK seconds
-_LOOK = 0.05
 
 
 class LayoutBasis:
-    """The state of the disk that a layout was made from: which files lie at the paths in it."""
+    """The state of the disk that a layout was made from: which files lie at the paths in it.
+
+    A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
+    are denied. Most are missing, and none comes into being without a change of the directory that
+    it is in: a look at those directories is enough while they rest. The workspace does not rest,
+    so what lies in writable directories is looked at itself.
+    """
 
     def __init__(self, resolved: ResolvedPolicy, layout: Layout) -> None:
-        paths = [*layout.roots, *resolved.protected, *layout.masked, *resolved.links]
-        paths += [place.path for place in resolved.denied]
-        wanted = [os.fsencode(path) for path in dict.fromkeys(paths)]
-        self._often = _sandcore.Stamps((), wanted[:_ALWAYS])
-        self._seldom = _sandcore.Stamps((), wanted[_ALWAYS:])
-        self._states = (self._often.take(), self._seldom.take())
-        self._look_at = 0.0
+        denied = [place.path for place in resolved.denied]
+        paths = dict.fromkeys([*resolved.protected, *layout.masked, *resolved.links, *denied])
+        busy = [path for path in paths if _is_in(path, layout.roots)]
+        calm = [path for path in paths if path not in set(busy)]
+        self._busy = _stamps((), [*layout.roots, *busy])
+        self._quick = _stamps(_directories(calm), [path for path in calm if os.path.lexists(path)])
+        self._calm = _stamps((), calm)
+        self._states = (self._busy.take(), self._calm.take())
+        self._quick_state = _UNKNOWN
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        often, seldom = self._states
-        if self._often.take() != often:
+        busy, calm = self._states
+        if self._busy.take() != busy:
             return False
-        if not seldom:
+        quick = self._quick.take()
+        if quick == self._quick_state:
             return True
-        now = time.monotonic()
-        if now < self._look_at:
-            return True
-        self._look_at = now + _LOOK
-        return self._seldom.take() == seldom
+        if self._calm.take() != calm:
+            return False
+        # A clock that stands still between two changes would hide the second one.
+        self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
+        return True
+
+
+def _stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps:
+    encode = os.fsencode
+    return _sandcore.Stamps([encode(path) for path in exact], [encode(p) for p in identities])
+
+
+def _is_in(path: str, roots: Iterable[str]) -> bool:
+    return any(below(path, root) for root in roots)
+
+
+def _directories(paths: Iterable[str]) -> Iterable[str]:
+    """The directories that change when one of these paths comes into being."""
+    found: dict[str, None] = {}
+    for path in paths:
+        above = os.path.dirname(path)
+        while above != "/" and not os.path.lexists(above):
+            above = os.path.dirname(above)
+        found.setdefault(above)
+    return found
 
 
 def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:

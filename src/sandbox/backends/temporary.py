@@ -1,20 +1,56 @@
-"""The temporary directories of one sandbox: an outer one, and one in it for each seat.
+"""The temporary directories of one sandbox.
 
-Landlock grants the outer one, once, so a command can write into it too, and reach the directory of
-a seat that runs at the same time under the same policy. Nothing of that outlives the command: its
-own directory is emptied, and what lies beside the seats' directories goes.
+``Scratch`` are those that namespaces give it: file systems of its own, which end with it. They are
+reached by fd, because nobody outside has a name for them.
+
+``Temporary`` is for Landlock: an outer directory, and one in it for each seat. Landlock grants the
+outer one, once, so a command can write into it too, and reach the directory of a seat that runs at
+the same time under the same policy. Nothing of that outlives the command: its own directory is
+emptied, and what lies beside the seats' directories goes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from sandbox.backends.scratch import change_time, empty, private_directory, remove
 from sandbox.errors import SandboxLost
 from sandbox.locks import ForkLock
 
-__all__ = ["Temporary"]
+__all__ = ["Scratch", "Temporary"]
+
+
+_EVERYBODY = 0o1777  # as /tmp is
+
+
+class Scratch:
+    """The directories behind ``fds``; ``kept`` are names of mount points at the top of each.
+
+    Not for use while a command runs: what it makes meanwhile may stay.
+    """
+
+    def __init__(self, fds: Sequence[int], kept: Sequence[Collection[str]]) -> None:
+        self._places = tuple(zip(fds, kept, strict=True))
+        self._states = [_state(fd) for fd in fds]
+
+    def clear(self) -> None:
+        """Removes what commands left. Cheap when that is nothing. Raises ``OSError``."""
+        for index, (fd, kept) in enumerate(self._places):
+            if _state(fd) != self._states[index]:
+                empty(f"/proc/self/fd/{fd}/.", kept)
+                for name in os.listxattr(fd):
+                    with suppress(OSError):  # the kernel's own are not for us
+                        os.removexattr(fd, name)
+                os.fchmod(fd, _EVERYBODY)
+                self._states[index] = _state(fd)
+
+
+def _state(fd: int) -> tuple[int, ...]:
+    """What differs after any change; the size of these directories counts what is in them."""
+    found = os.fstat(fd)
+    return found.st_ctime_ns, found.st_size, found.st_nlink, found.st_mode
 
 
 class Temporary:
