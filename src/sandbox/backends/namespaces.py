@@ -8,6 +8,7 @@ command: a sandbox whose layout does not fit any more is made anew.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 
 import _sandcore
@@ -25,6 +26,7 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
+_LOOK = 0.05
 _UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
@@ -43,8 +45,9 @@ class LayoutBasis:
 
     A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
     are denied. Most are missing, and none comes into being without a change of the directory that
-    it is in: a look at those directories is enough while they rest. The workspace does not rest,
-    so what lies in writable directories is looked at itself.
+    it is in: a look at those directories is enough while they rest, and one every ``_LOOK``
+    seconds will do: while the helper is alive it mends masks by itself. The workspace does not
+    rest, so what lies in writable directories is looked at itself, before every command.
     """
 
     def __init__(self, resolved: ResolvedPolicy, layout: Layout) -> None:
@@ -57,12 +60,17 @@ class LayoutBasis:
         self._calm = _stamps((), calm)
         self._states = (self._busy.take(), self._calm.take())
         self._quick_state = _UNKNOWN
+        self._look_at = 0.0
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
         busy, calm = self._states
         if self._busy.take() != busy:
             return False
+        now = time.monotonic()
+        if now < self._look_at:
+            return True
+        self._look_at = now + _LOOK
         quick = self._quick.take()
         if quick == self._quick_state:
             return True
