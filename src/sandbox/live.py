@@ -25,6 +25,7 @@ from sandbox.backends.base import (
     Confinement,
     ConfinementLost,
     IsolationRefused,
+    Question,
     Request,
     Seat,
 )
@@ -51,7 +52,7 @@ from sandbox.request import (
     result_of,
     working_directory,
 )
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
 
 __all__ = ["Sandbox", "checked", "needs_workspace"]
@@ -108,9 +109,9 @@ class Sandbox:
             self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
             self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
             try:
-                self._resolved: ResolvedPolicy = resolve(
-                    self.policy, workspace, os.path.expanduser("~"), self._tmp, _account_homes()
-                )
+                home, more = os.path.expanduser("~"), _account_homes()
+                question = Question(self.policy, workspace, home, self._tmp, more)
+                self._resolved: ResolvedPolicy = self._backend.resolve(question, isolation)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -304,13 +305,13 @@ def checked(policy: object) -> SandboxPolicy:
     return policy
 
 
-def _account_homes() -> list[str]:
+def _account_homes() -> tuple[str, ...]:
     """The home that the system has for this user, whatever HOME says."""
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        return []
-    return [home] if home.startswith("/") else []
+        return ()
+    return (home,) if home.startswith("/") else ()
 
 
 def _own_directory() -> tuple[str, int]:

@@ -110,9 +110,6 @@ int namespaces_enter(const struct policy_view *policy);
  * is new is granted in the ruleset, -1: none. */
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
-/* Opens the directories of the policy's SCRATCH mounts, in their order: how many, at most max. */
-unsigned mounts_open_scratch(const struct policy_view *policy, int32_t *fds, unsigned max);
-
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
 

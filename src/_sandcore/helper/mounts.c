@@ -308,21 +308,6 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
     return error ? error : (int)SYS_1(SYS_chdir, "/");
 }
 
-unsigned mounts_open_scratch(const struct policy_view *policy, int32_t *fds, unsigned max)
-{
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    unsigned count = 0;
-    for (uint32_t i = 0; i < policy->header->mount_count && count < max; i++) {
-        const struct policy_mount *mount = &policy->mounts[i];
-        if (mount->kind == POLICY_MOUNT_SCRATCH) {
-            const char *path = policy->strings + mount->path;
-            fds[count] = (int32_t)SYS_4(SYS_openat, AT_FDCWD, path, flags, 0);
-            count += fds[count] >= 0;
-        }
-    }
-    return count;
-}
-
 static int hide(const char *path)
 {
     uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;

@@ -228,13 +228,29 @@ static void watch(struct helper *helper, int signals)
     }
 }
 
+/* Opens the directories of the SCRATCH mounts, in their order: how many, at most max. */
+static unsigned open_scratch(const struct policy_view *policy, int32_t *fds, unsigned max)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    unsigned count = 0;
+    for (uint32_t i = 0; i < policy->header->mount_count && count < max; i++) {
+        const struct policy_mount *mount = &policy->mounts[i];
+        if (mount->kind == POLICY_MOUNT_SCRATCH) {
+            const char *path = policy->strings + mount->path;
+            fds[count] = (int32_t)SYS_4(SYS_openat, AT_FDCWD, path, flags, 0);
+            count += fds[count] >= 0;
+        }
+    }
+    return count;
+}
+
 /* The caller looks after what commands leave in the sandbox's own directories. */
 static void send_ready(const struct helper *helper, const struct stage_report *report)
 {
     int32_t scratch[WIRE_MAX_SCRATCH];
     unsigned count = 0;
     if (report->stage == STAGE_NONE && helper_has_namespaces(helper)) {
-        count = mounts_open_scratch(&helper->policy, scratch, WIRE_MAX_SCRATCH);
+        count = open_scratch(&helper->policy, scratch, WIRE_MAX_SCRATCH);
     }
     helper_send_ready(helper, HELPER_CONTROL, report, scratch, count);
     for (unsigned i = 0; i < count; i++) {

@@ -21,6 +21,7 @@ __all__ = [
     "ConfinementLost",
     "IsolationRefused",
     "Outcome",
+    "Question",
     "Request",
     "Seat",
 ]
@@ -94,6 +95,16 @@ class Outcome(NamedTuple):
     duration: float
 
 
+class Question(NamedTuple):
+    """A policy and whose it is: what ``resolve`` takes, in its order."""
+
+    policy: SandboxPolicy
+    workspace: str | None
+    home: str
+    tmp: str
+    homes: tuple[str, ...]
+
+
 class Seat(Protocol):
     """A place for one command at a time, with a temporary directory of its own."""
 
@@ -136,6 +147,9 @@ class Backend(Protocol):
 
         Raises ``Unenforceable`` when the host has none that the policy accepts.
         """
+
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """The policy with real paths. Raises what ``resolve`` raises."""
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> Confinement:
         """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs.

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from typing import cast
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
+from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Question, Request
 from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
+from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Denial, Enforcement
 
 __all__ = ["LandlockConfinement", "LinuxBackend"]
@@ -41,6 +42,7 @@ class LinuxBackend:
 
     def __init__(self, probe: _sandcore.Probe | None = None) -> None:
         self.probe = probe if probe is not None else _sandcore.probe()
+        self._prepared = Prepared()
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
@@ -69,18 +71,30 @@ class LinuxBackend:
                 raise
         return found
 
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """See ``Backend.resolve``."""
+        if isolation != "namespaces":
+            return resolve(*question)
+        found = self._prepared.resolved(question)
+        if found is None:
+            found = resolve(*question)
+            ground = in_namespaces(found, self.probe.landlock_abi)
+            self._prepared.keep(question, found, ground)
+        return found
+
     def start(self, resolved: ResolvedPolicy, isolation: str) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
-        guard = None if isolation == "none" else self._guard(resolved)
-        ground: Ground
         if isolation == "namespaces":
-            ground = in_namespaces(resolved, self.probe.landlock_abi)
+            ground = self._prepared.ground(resolved) or in_namespaces(
+                resolved, self.probe.landlock_abi
+            )
         elif isolation == "landlock":
             ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
         else:
             ground = unconfined(resolved.policy)
+        guard = None if isolation == "none" else self._guard(resolved, ground.guarded)
         try:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
@@ -96,13 +110,13 @@ class LinuxBackend:
         with self._lock:
             return self._temporary.setdefault((os.getpid(), root), Temporary(root))
 
-    def _guard(self, resolved: ResolvedPolicy) -> Guard:
+    def _guard(self, resolved: ResolvedPolicy, guarded: tuple[str, ...]) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
         roots = tuple(path for path in resolved.writable if path != resolved.tmp)
-        key = (os.getpid(), roots, resolved.protected)
+        key = (os.getpid(), roots, guarded)
         guard = self._guards.get(key)
         if guard is None:
-            made = Guard(roots, resolved.protected, _sandcore.Stamps)
+            made = Guard(roots, guarded, _sandcore.Stamps)
             with self._lock:
                 guard = self._guards.setdefault(key, made)
         return guard
