@@ -15,6 +15,7 @@ __all__ = [
     "FILTER_ALLOW_PTRACE",
     "FILTER_PRIVATE_IPC",
     "FILTER_UNIX_SCOPED",
+    "HANDLE_MOUNTED",
     "HANDLE_NAMES",
     "HANDLE_READ",
     "HANDLE_SCOPES",
@@ -65,6 +66,7 @@ ACCESS_WRITE: Final[int]
 FILTER_ALLOW_PTRACE: Final[int]
 FILTER_PRIVATE_IPC: Final[int]
 FILTER_UNIX_SCOPED: Final[int]
+HANDLE_MOUNTED: Final[int]
 HANDLE_NAMES: Final[int]
 HANDLE_READ: Final[int]
 HANDLE_SCOPES: Final[int]

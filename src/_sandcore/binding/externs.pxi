@@ -259,6 +259,7 @@ cdef extern from "landlock.h" nogil:
     enum: LANDLOCK_CLASS_DEVICE
     enum: LANDLOCK_CLASS_NAMES
     enum: LANDLOCK_HANDLE_READ
+    enum: LANDLOCK_HANDLE_MOUNTED
     enum: LANDLOCK_HANDLE_NAMES
     enum: LANDLOCK_HANDLE_WRITE
     enum: LANDLOCK_HANDLE_TCP

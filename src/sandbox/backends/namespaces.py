@@ -114,7 +114,7 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
     the host's file system are out of reach because there are none of that family but pairs.
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
-    handle = _sandcore.HANDLE_WRITE
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
     handle |= _sandcore.HANDLE_READ | _sandcore.HANDLE_NAMES if layout.handle_read else 0
     mounts = [
         (
