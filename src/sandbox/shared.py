@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
+from sandbox.environ import home
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -48,15 +49,15 @@ class Shelf:
 
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
-        return self._take((policy, workspace, os.environ.get("HOME")), policy, workspace)
+        return self._take((policy, workspace, home()), policy, workspace)
 
     def give_back(self, slot: Slot) -> None:
         """Says that a command is done with a sandbox."""
-        with self._lock:
+        with self._lock.held:
             slot.users -= 1
 
     def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> Slot:
-        with self._lock:
+        with self._lock.held:
             self._after_fork()
             slot = self._slots.get(key)
             if slot is not None:
@@ -67,7 +68,7 @@ class Shelf:
             existing_directory(workspace)
         made = Slot(Sandbox(policy, workspace=workspace))
         made.users = 1
-        with self._lock:
+        with self._lock.held:
             slot = self._slots.setdefault(key, made)
             if slot is not made:
                 slot.users += 1  # another thread was quicker
@@ -90,7 +91,7 @@ class Shelf:
 
     def close(self) -> None:
         """Closes all of them."""
-        with self._lock:
+        with self._lock.held:
             self._after_fork()
             slots, self._slots = list(self._slots.values()), OrderedDict()
         for slot in slots:

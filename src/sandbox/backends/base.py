@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.limits import Limits
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
 
@@ -30,8 +31,9 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``limits`` are (resource, soft, hard). ``stdin`` is a fd; ``stdout`` and
-    ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in seconds.
+    NUL-terminated items; ``stdin`` is a fd, or -1 for nothing to read; ``stdout`` and ``stderr``
+    are fds, or -1 to capture as much as ``limits`` say. ``timeout`` is in seconds, and counts
+    instead of the wall time in ``limits``.
     """
 
     programs: Sequence[bytes]
@@ -39,14 +41,13 @@ class Request:
     env: bytes
     env_count: int
     cwd: bytes
-    limits: Sequence[tuple[int, int, int]]
-    input: bytes | None
-    stdin: int
-    stdout: int
-    stderr: int
-    cap: int
+    limits: Limits
     timeout: float | None
-    terminal: bool
+    input: bytes | None = None
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    terminal: bool = False
 
 
 class Outcome(NamedTuple):

@@ -14,9 +14,11 @@ from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.enforceable import check_host, check_ownership, weaker_host, weaker_limits
 from sandbox.backends.guard import Guard
+from sandbox.backends.rlimits import Table, hard_limits, rlimits
 from sandbox.backends.rules import Rules
 from sandbox.backends.temporary import Temporary
 from sandbox.errors import SandboxLost, start_error
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -75,8 +77,9 @@ class LinuxBackend:
         """The temporary directories below a sandbox's own, for a policy that has one."""
         if not root:
             return None
-        with self._lock:
-            return self._temporary.setdefault((os.getpid(), root), Temporary(root))
+        with self._lock.held:
+            key = (os.getpid(), root)
+            return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
     def _guard(self, resolved: ResolvedPolicy) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
@@ -85,7 +88,7 @@ class LinuxBackend:
         guard = self._guards.get(key)
         if guard is None:
             made = Guard(roots, resolved.protected, _sandcore.Stamps)
-            with self._lock:
+            with self._lock.held:
                 guard = self._guards.setdefault(key, made)
         return guard
 
@@ -163,6 +166,8 @@ class LandlockConfinement:
             helper = os.fsdecode(_sandcore.HELPER_PATH)
             weaker = (*rules.weaker, *weaker_host(resolved, abi, helper), *limits, *guard.weaker)
             self.enforcement = Enforcement("landlock", weaker)
+        self._hard = hard_limits()
+        self._table = (policy.limits, rlimits(policy.limits, self._hard))
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
@@ -170,7 +175,7 @@ class LandlockConfinement:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self.owned
+            and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
         )
@@ -180,9 +185,16 @@ class LandlockConfinement:
         """Whether this process made it; a forked copy leaves alone what is on the disk."""
         return self._owner == os.getpid()
 
+    def table(self, limits: Limits) -> Table:
+        """Limits as the kernel takes them; those of the last command are kept."""
+        known = self._table
+        if known[0] is not limits:
+            known = self._table = (limits, rlimits(limits, self._hard))
+        return known[1]
+
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
-        with self._lock:
+        with self._lock.held:
             while self._idle:
                 seat = self._idle.pop()
                 if seat.lane.usable:
@@ -203,7 +215,7 @@ class LandlockConfinement:
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
-        with self._lock:
+        with self._lock.held:
             if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
@@ -211,7 +223,7 @@ class LandlockConfinement:
 
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""
-        with self._lock:
+        with self._lock.held:
             self._retired = True
             idle, self._idle = self._idle, []
         for seat in idle:
@@ -219,7 +231,7 @@ class LandlockConfinement:
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -282,13 +294,13 @@ class LandlockSeat:
                 request.env,
                 request.env_count,
                 request.cwd,
-                limits=request.limits,
+                limits=self._confinement.table(request.limits),
                 input=request.input,
                 stdin=request.stdin if request.stdin >= 0 else self._null,
                 stdout=request.stdout,
                 stderr=request.stderr,
-                out_cap=request.cap,
-                err_cap=request.cap,
+                out_cap=request.limits.output,
+                err_cap=request.limits.output,
                 timeout=request.timeout,
                 keep_session=request.terminal,
             )
