@@ -196,7 +196,8 @@ class Sandbox:
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=limits,
+            limits=seat.rlimits(limits),
+            cap=limits.output,
             timeout=limits.wall,
         )
         if how:

@@ -130,7 +130,9 @@ def encode_words(args: Args) -> list[bytes]:
     if isinstance(args, str):
         shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
         args = (shell, "-c", args)
-    elif isinstance(args, bytes) or not isinstance(args, Iterable):
+    elif not isinstance(args, (list, tuple)) and (
+        isinstance(args, bytes) or not isinstance(args, Iterable)
+    ):
         kind = type(args).__name__
         raise InvalidArgument("args", args, f"is {kind}", "text for a shell, or a list of words")
     words = [

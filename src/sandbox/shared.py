@@ -49,14 +49,7 @@ class Shelf:
 
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
-        return self._take((policy, workspace, home()), policy, workspace)
-
-    def give_back(self, slot: Slot) -> None:
-        """Says that a command is done with a sandbox."""
-        with self._lock.held:
-            slot.users -= 1
-
-    def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> Slot:
+        key = (policy, workspace, home())
         with self._lock.held:
             self._after_fork()
             slot = self._slots.get(key)
@@ -76,6 +69,11 @@ class Shelf:
         for old in surplus:
             old.sandbox.close()
         return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """Says that a command is done with a sandbox."""
+        with self._lock.held:
+            slot.users -= 1
 
     def _surplus(self) -> list[Slot]:
         """Takes out the oldest unused slots beyond what is kept."""

@@ -31,9 +31,9 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``stdin`` is a fd, or -1 for nothing to read; ``stdout`` and ``stderr``
-    are fds, or -1 to capture as much as ``limits`` say. ``timeout`` is in seconds, and counts
-    instead of the wall time in ``limits``.
+    NUL-terminated items; ``limits`` are (resource, soft, hard), from ``Seat.rlimits``. ``stdin`` is
+    a fd, or -1 for nothing to read; ``stdout`` and ``stderr`` are fds, or -1 to capture at most
+    ``cap`` bytes. ``timeout`` is in seconds.
     """
 
     programs: Sequence[bytes]
@@ -41,7 +41,8 @@ class Request:
     env: bytes
     env_count: int
     cwd: bytes
-    limits: Limits
+    limits: Sequence[tuple[int, int, int]]
+    cap: int
     timeout: float | None
     input: bytes | None = None
     stdin: int = -1
@@ -83,6 +84,9 @@ class Seat(Protocol):
 
     tmp: str
     enforcement: Enforcement
+
+    def rlimits(self, limits: Limits) -> Sequence[tuple[int, int, int]]:
+        """Limits as the kernel takes them here."""
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""

@@ -166,8 +166,7 @@ class LandlockConfinement:
             helper = os.fsdecode(_sandcore.HELPER_PATH)
             weaker = (*rules.weaker, *weaker_host(resolved, abi, helper), *limits, *guard.weaker)
             self.enforcement = Enforcement("landlock", weaker)
-        self._hard = hard_limits()
-        self._table = (policy.limits, rlimits(policy.limits, self._hard))
+        self.hard_limits = hard_limits()
         self._helper = _start(blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
@@ -184,13 +183,6 @@ class LandlockConfinement:
     def owned(self) -> bool:
         """Whether this process made it; a forked copy leaves alone what is on the disk."""
         return self._owner == os.getpid()
-
-    def table(self, limits: Limits) -> Table:
-        """Limits as the kernel takes them; those of the last command are kept."""
-        known = self._table
-        if known[0] is not limits:
-            known = self._table = (limits, rlimits(limits, self._hard))
-        return known[1]
 
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
@@ -260,7 +252,7 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "enforcement", "lane", "tmp")
+    __slots__ = ("_confinement", "_limits", "_null", "_table", "enforcement", "lane", "tmp")
 
     def __init__(
         self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
@@ -270,6 +262,15 @@ class LandlockSeat:
         self.enforcement = confinement.enforcement
         self.lane = lane
         self.tmp = tmp
+        self._limits: Limits | None = None
+        self._table: Table = ()
+
+    def rlimits(self, limits: Limits) -> Table:
+        """See ``Seat.rlimits``; those of the last command are kept."""
+        if limits is not self._limits:
+            self._table = rlimits(limits, self._confinement.hard_limits)
+            self._limits = limits
+        return self._table
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -294,13 +295,13 @@ class LandlockSeat:
                 request.env,
                 request.env_count,
                 request.cwd,
-                limits=self._confinement.table(request.limits),
+                limits=request.limits,
                 input=request.input,
                 stdin=request.stdin if request.stdin >= 0 else self._null,
                 stdout=request.stdout,
                 stderr=request.stderr,
-                out_cap=request.limits.output,
-                err_cap=request.limits.output,
+                out_cap=request.cap,
+                err_cap=request.cap,
                 timeout=request.timeout,
                 keep_session=request.terminal,
             )
