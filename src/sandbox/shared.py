@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
+from sandbox.environ import home
 from sandbox.errors import SandboxLost
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.locks import ForkLock
@@ -57,8 +58,8 @@ class Shelf:
 
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
-        key = (policy, workspace, os.environ.get("HOME"))
-        with self._lock:
+        key = (policy, workspace, home())
+        with self._lock.held:
             self._after_fork()
             for slot in self._slots.get(key, ()):
                 if slot.users == 0 or not slot.exclusive:
@@ -68,7 +69,7 @@ class Shelf:
         if workspace is not None:
             existing_directory(workspace)
         made = Slot(key, Sandbox(policy, workspace=workspace))
-        with self._lock:
+        with self._lock.held:
             self._slots.setdefault(key, []).append(made)
         return made
 
@@ -80,7 +81,7 @@ class Shelf:
                 slot.sandbox.clear()
             except SandboxLost:
                 spoiled = True
-        with self._lock:
+        with self._lock.held:
             slot.users -= 1
             if slot.users == 0:
                 self._idle[slot] = None
@@ -106,7 +107,7 @@ class Shelf:
 
     def close(self) -> None:
         """Closes all of them."""
-        with self._lock:
+        with self._lock.held:
             self._after_fork()
             slots = [slot for same in self._slots.values() for slot in same]
             self._slots, self._idle = {}, OrderedDict()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
@@ -48,8 +49,9 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``limits`` are (resource, soft, hard). ``stdin`` is a fd; ``stdout`` and
-    ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in seconds.
+    NUL-terminated items; ``limits`` are (resource, soft, hard), from ``Seat.rlimits``. ``stdin`` is
+    a fd, or -1 for nothing to read; ``stdout`` and ``stderr`` are fds, or -1 to capture at most
+    ``cap`` bytes. ``timeout`` is in seconds.
     """
 
     programs: Sequence[bytes]
@@ -58,13 +60,13 @@ class Request:
     env_count: int
     cwd: bytes
     limits: Sequence[tuple[int, int, int]]
-    input: bytes | None
-    stdin: int
-    stdout: int
-    stderr: int
     cap: int
     timeout: float | None
-    terminal: bool
+    input: bytes | None = None
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    terminal: bool = False
 
 
 class Outcome(NamedTuple):
@@ -110,6 +112,9 @@ class Seat(Protocol):
 
     tmp: str
     enforcement: Enforcement
+
+    def rlimits(self, limits: Limits) -> Sequence[tuple[int, int, int]]:
+        """Limits as the kernel takes them here."""
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""

@@ -19,8 +19,10 @@ from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfin
 from sandbox.backends.guard import Guard
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.rlimits import Table, hard_limits, rlimits
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
@@ -107,8 +109,9 @@ class LinuxBackend:
         """The temporary directories below a sandbox's own, for a policy that has one."""
         if not root:
             return None
-        with self._lock:
-            return self._temporary.setdefault((os.getpid(), root), Temporary(root))
+        with self._lock.held:
+            key = (os.getpid(), root)
+            return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
     def _guard(self, resolved: ResolvedPolicy, guarded: tuple[str, ...]) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
@@ -117,7 +120,7 @@ class LinuxBackend:
         guard = self._guards.get(key)
         if guard is None:
             made = Guard(roots, guarded, _sandcore.Stamps)
-            with self._lock:
+            with self._lock.held:
                 guard = self._guards.setdefault(key, made)
         return guard
 
@@ -157,6 +160,7 @@ class LandlockConfinement:
         limits = tuple(weaker_limits(resolved.policy.limits))
         watched = guard.weaker if guard is not None else ()
         self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
+        self.hard_limits = hard_limits()
         self._helper = _start(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._scratch = Scratch(self._helper.scratch, ground.scratch)
@@ -167,7 +171,7 @@ class LandlockConfinement:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self.owned
+            and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
         )
@@ -179,7 +183,7 @@ class LandlockConfinement:
 
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
-        with self._lock:
+        with self._lock.held:
             while self._idle:
                 seat = self._idle.pop()
                 if seat.lane.usable:
@@ -202,7 +206,7 @@ class LandlockConfinement:
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
-        with self._lock:
+        with self._lock.held:
             if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
@@ -217,7 +221,7 @@ class LandlockConfinement:
 
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""
-        with self._lock:
+        with self._lock.held:
             self._retired = True
             idle, self._idle = self._idle, []
         for seat in idle:
@@ -225,7 +229,7 @@ class LandlockConfinement:
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -258,7 +262,7 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "enforcement", "lane", "tmp")
+    __slots__ = ("_confinement", "_limits", "_null", "_table", "enforcement", "lane", "tmp")
 
     def __init__(
         self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
@@ -268,6 +272,15 @@ class LandlockSeat:
         self.enforcement = confinement.enforcement
         self.lane = lane
         self.tmp = tmp
+        self._limits: Limits | None = None
+        self._table: Table = ()
+
+    def rlimits(self, limits: Limits) -> Table:
+        """See ``Seat.rlimits``; those of the last command are kept."""
+        if limits is not self._limits:
+            self._table = rlimits(limits, self._confinement.hard_limits)
+            self._limits = limits
+        return self._table
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""

@@ -35,7 +35,7 @@ class Prepared:
     def resolved(self, question: Question) -> ResolvedPolicy | None:
         """What a question was resolved to, if it would be that again."""
         key = _key(question)
-        with self._lock:
+        with self._lock.held:
             entry = self._entries.get(key)
             if entry is not None:
                 self._entries.move_to_end(key)
@@ -45,13 +45,13 @@ class Prepared:
 
     def ground(self, resolved: ResolvedPolicy) -> Ground | None:
         """The ground of a resolved policy that came from here, if it still holds."""
-        with self._lock:
+        with self._lock.held:
             found = [entry for entry in self._entries.values() if entry.resolved is resolved]
         return found[0].ground if found and found[0].ground.basis.holds() else None
 
     def keep(self, question: Question, resolved: ResolvedPolicy, ground: Ground) -> None:
         """Keeps what was made for a question."""
-        with self._lock:
+        with self._lock.held:
             self._entries[_key(question)] = _Entry(resolved, ground)
             while len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)

@@ -12,10 +12,11 @@ emptied, and what lies beside the seats' directories goes.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from sandbox.backends.scratch import change_time, empty, private_directory, remove
+from sandbox.backends.guard import StampTaker
+from sandbox.backends.scratch import empty, private_directory, remove
 from sandbox.errors import SandboxLost
 from sandbox.locks import ForkLock
 
@@ -56,27 +57,32 @@ def _state(fd: int) -> tuple[int, ...]:
 class Temporary:
     """The directories below ``root``; seats share it, from any thread.
 
-    Raises ``SandboxLost`` when there is no ``root`` any more.
+    ``stamps`` makes a ``StampTaker`` of paths. Raises ``SandboxLost`` when there is no ``root`` any
+    more.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, stamps: Callable[[Sequence[bytes]], StampTaker]) -> None:
         self._root = root
+        self._stamps = stamps
         self._lock = ForkLock()
-        self._taken: dict[str, int] = {}  # path, and its change time when it was left empty
+        self._taken: dict[str, tuple[StampTaker, bytes]] = {}  # by path; the state: empty
         try:
-            self._state = change_time(root)
+            os.lstat(root)
         except OSError as error:
             raise self._lost(error) from None
+        self._outer = stamps([os.fsencode(root)])
+        self._state = self._outer.take()
 
     def take(self) -> str:
         """A new directory. Raises ``SandboxLost`` when the outer one is gone."""
-        with self._lock:
+        with self._lock.held:
             try:
                 path = private_directory(self._root)
             except OSError as error:
                 raise self._lost(error) from None
-            self._taken[path] = change_time(path)
-            self._state = change_time(self._root)
+            taker = self._stamps([os.fsencode(path)])
+            self._taken[path] = (taker, taker.take())
+            self._state = self._outer.take()
             return path
 
     def _lost(self, error: OSError) -> SandboxLost:
@@ -85,11 +91,12 @@ class Temporary:
 
     def tidy(self, path: str) -> str:
         """Makes a seat's directory as it was; another one where that cannot be. Cheap if it is."""
+        taker, state = self._taken[path]
         try:
-            if change_time(path) != self._taken[path]:
+            if not taker.same(state):
                 empty(path)
-                self._taken[path] = change_time(path)
-            if change_time(self._root) != self._state:
+                self._taken[path] = (taker, taker.take())
+            if not self._outer.same(self._state):
                 self._tidy_outer()
         except OSError:  # the command removed it, or put something else in its place
             self._taken.pop(path, None)
@@ -100,12 +107,12 @@ class Temporary:
 
     def drop(self, path: str) -> None:
         """Removes a seat's directory."""
-        with self._lock:
+        with self._lock.held:
             self._taken.pop(path, None)
             remove(path)
 
     def _tidy_outer(self) -> None:
-        with self._lock:
+        with self._lock.held:
             kept = {os.path.basename(path) for path in self._taken}
             empty(self._root, kept)
-            self._state = change_time(self._root)
+            self._state = self._outer.take()
