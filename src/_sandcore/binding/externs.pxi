@@ -109,6 +109,11 @@ cdef extern from "wire.h" nogil:
     enum: WIRE_RUN
     enum: WIRE_FAILED
     enum: WIRE_KEEP_SESSION
+    enum: WIRE_BACKGROUND
+    enum: WIRE_TERMINAL
+    enum: WIRE_KILL
+    enum: WIRE_SIGNAL
+    enum: WIRE_DONE
     enum: WIRE_MAX_BODY
     enum: WIRE_MAX_LIMITS
     struct wire_run:
@@ -122,6 +127,10 @@ cdef extern from "wire.h" nogil:
         uint32_t programs
         uint32_t args
         uint32_t envs
+        uint64_t timeout_ns
+    struct wire_signal:
+        uint32_t kind
+        int32_t number
     struct wire_usage:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
@@ -133,7 +142,9 @@ cdef extern from "wire.h" nogil:
         int32_t status
         uint32_t swept
         uint32_t scoped
+        uint32_t timed_out
         wire_usage usage
+        int64_t duration_ns
 
 cdef extern from "client.h" nogil:
     struct client:
@@ -154,6 +165,9 @@ cdef extern from "client.h" nogil:
 
 cdef extern from "packet.h" nogil:
     int64_t packet_now()
+    int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned count)
+    int packet_await(int socket, int64_t deadline_ns)
+    int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply)
 
 cdef extern from "pump.h" nogil:
     struct pump
@@ -170,6 +184,7 @@ cdef extern from "pump.h" nogil:
 cdef extern from "run.h" nogil:
     enum: RUN_DONE
     enum: RUN_SIGNAL
+    const int64_t RUN_KILL_PATIENCE_NS
     struct run_setup:
         int lane
         const uint8_t *request
@@ -192,6 +207,8 @@ cdef extern from "run.h" nogil:
     int run_step(run_c *r)
     int run_kill(run_c *r)
     void run_free(run_c *r)
+    int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds,
+                   unsigned fd_count, wire_reply *reply)
 
 cdef extern from *:
     """

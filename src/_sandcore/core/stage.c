@@ -21,6 +21,7 @@ static const char *const names[] = {
     [STAGE_HELPER] = "helper",
     [STAGE_LANE] = "lane",
     [STAGE_REQUEST] = "request",
+    [STAGE_TERMINAL] = "terminal",
 };
 
 const char *stage_name(int stage)

@@ -25,6 +25,8 @@ enum stage {
     STAGE_HELPER = 15,
     STAGE_LANE = 16,
     STAGE_REQUEST = 17,
+    /* After STAGE_STREAMS. */
+    STAGE_TERMINAL = 18,
 };
 
 struct stage_report {

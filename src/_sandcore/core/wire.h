@@ -6,6 +6,7 @@
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
  *                    WIRE_SWEEP                             the leader has ended: end what is left
+ *                    WIRE_SIGNAL                            a signal for the leader
  * root, lane -> caller
  *                    WIRE_READY                             serves; or what failed on the way
  *                    WIRE_FAILED                            the command did not start: stage, errno
@@ -15,7 +16,10 @@
  *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
  * One command at a time per lane, so that no message needs a name. The usual command costs two
- * packets: RUN and DONE. */
+ * packets: RUN and DONE.
+ * A command of which WIRE_BACKGROUND was asked goes on while the caller does other things, and may be
+ * forgotten: the lane says WIRE_STARTED (without a pidfd) or WIRE_FAILED, and then sees to its end by
+ * itself. It watches the clock, sweeps when the leader ends, and says WIRE_DONE. */
 #ifndef SANDCORE_WIRE_H
 #define SANDCORE_WIRE_H
 
@@ -36,6 +40,7 @@ enum wire_kind {
     WIRE_KILL = 3,
     WIRE_SWEEP = 4,
     WIRE_DIRECT = 5,
+    WIRE_SIGNAL = 6,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
@@ -46,6 +51,9 @@ enum wire_kind {
 enum wire_flags {
     WIRE_IN_MEMFD = 1u << 0,     /* the body is in the fourth fd */
     WIRE_KEEP_SESSION = 1u << 1, /* stay in the caller's session and group: a terminal's job */
+    WIRE_BACKGROUND = 1u << 2,   /* see above */
+    WIRE_TERMINAL = 1u << 3,     /* its fd 0 becomes its controlling terminal */
+    WIRE_FLAGS = (1u << 4) - 1,
 };
 
 /* The packet of WIRE_DIRECT. */
@@ -53,6 +61,12 @@ struct wire_direct {
     uint32_t kind;
     uint32_t reserved;
     uint64_t cookie; /* that of the policy's filter */
+};
+
+/* The packet of WIRE_SIGNAL. No longer than this are those that may come too late, after WIRE_DONE. */
+struct wire_signal {
+    uint32_t kind;
+    int32_t number;
 };
 
 /* The body: limit_count struct plan_limit, then NUL-terminated strings: cwd, programs, args, envs. */
@@ -64,6 +78,7 @@ struct wire_run {
     int32_t group; /* with WIRE_KEEP_SESSION: the process group to join; 0: as it is */
     int32_t reserved;
     uint32_t limits, programs, args, envs; /* counts */
+    uint64_t timeout_ns; /* with WIRE_BACKGROUND: the tree is killed after so long; 0: never */
 };
 
 struct wire_usage {
@@ -80,8 +95,9 @@ struct wire_reply {
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
     uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
-    uint32_t reserved;
+    uint32_t timed_out;      /* DONE, in the background: its time was up */
     struct wire_usage usage; /* DONE */
+    int64_t duration_ns;     /* DONE, in the background: from start to end */
 };
 
 /* How many pointers wire_parse needs for this request: three arrays with their terminators. */

@@ -15,12 +15,23 @@
 #include <sys/wait.h>
 #include <time.h>
 
+enum { LOOK_NS = 250000000, SECOND_NS = 1000000000 };
+
 struct command {
     int32_t pid, pidfd;
     int32_t status;
     int32_t ended;
+    int32_t background, timed_out;
+    int64_t began_ns, until_ns; /* until_ns: when its time is up */
     struct wire_usage usage;
 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now = {0};
+    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
 
 static int confine_lane(struct helper *helper)
 {
@@ -67,11 +78,18 @@ static int anything_left(struct command *command)
 
 enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a quarter of a second,
- * after which orphans of a long command are looked for, or they stay zombies until it ends. */
-static enum happening await(const struct helper *helper, int socket, int leader)
+/* How long to sleep until the next look at a command. */
+static int64_t nap(const struct command *command)
 {
-    struct timespec pause = {.tv_nsec = 250000000};
+    int64_t rest = command->until_ns == INT64_MAX ? LOOK_NS : command->until_ns - now_ns();
+    return rest < 0 ? 0 : rest < LOOK_NS ? rest : LOOK_NS;
+}
+
+/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a nap, after which
+ * orphans of a long command are looked for, or they stay zombies until it ends. */
+static enum happening await(const struct helper *helper, int socket, int leader, int64_t nap_ns)
+{
+    struct timespec pause = {.tv_nsec = nap_ns};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
@@ -89,22 +107,47 @@ static enum happening await(const struct helper *helper, int socket, int leader)
     }
 }
 
-/* Waits until the leader ends (its pidfd; -1: it has) or the caller has had enough. False: caller or
- * root is gone. */
+enum { CALLER_GONE = 0, CALLER_HAS_ENOUGH = 1, CALLER_WAITS = 2 };
+
+/* What the caller says. The leader's pid is its own until this process has reaped it. */
+static int take_order(int socket, const struct command *command)
+{
+    struct wire_signal order = {0};
+    int32_t none;
+    long size = helper_receive(socket, &order, sizeof order, &none, 0);
+    if (size == sizeof order && order.kind == WIRE_SIGNAL) {
+        if (!command->ended) {
+            SYS_4(SYS_pidfd_send_signal, command->pidfd, order.number, 0, 0);
+        }
+        return CALLER_WAITS;
+    }
+    return size == sizeof order.kind && (order.kind == WIRE_KILL || order.kind == WIRE_SWEEP);
+}
+
+/* After a nap: true when the leader has ended or must. */
+static int is_over(struct command *command)
+{
+    anything_left(command);
+    command->timed_out = !command->ended && now_ns() >= command->until_ns;
+    return command->ended || command->timed_out;
+}
+
+/* Waits until the leader ends (its pidfd; -1: it has), its time is up, or the caller has had enough.
+ * False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
-    enum happening first = await(helper, socket, leader);
-    while (first == TIME_PASSED && !command->ended) {
-        anything_left(command);
-        first = await(helper, socket, leader);
+    for (;;) {
+        enum happening first = await(helper, socket, leader, nap(command));
+        int order = CALLER_WAITS;
+        if (first == CALLER_SPOKE) {
+            order = take_order(socket, command);
+        } else if (first != TIME_PASSED || is_over(command)) {
+            return first != ROOT_ENDED;
+        }
+        if (order != CALLER_WAITS) {
+            return order;
+        }
     }
-    if (first != CALLER_SPOKE) {
-        return first != ROOT_ENDED;
-    }
-    uint32_t kind = 0;
-    int32_t none;
-    long size = helper_receive(socket, &kind, sizeof kind, &none, 0);
-    return size == sizeof kind && (kind == WIRE_KILL || kind == WIRE_SWEEP);
 }
 
 static void send_failure(int socket, const struct plan *plan)
@@ -122,7 +165,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
     int left = anything_left(command);
-    if (present && left && command->ended) {
+    if (present && left && command->ended && !command->background) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, -1);
@@ -143,9 +186,26 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .pid = command->pid,
                               .status = command->status,
                               .swept = swept,
-                              .usage = command->usage};
+                              .timed_out = (uint32_t)command->timed_out,
+                              .usage = command->usage,
+                              .duration_ns = command->background ? now_ns() - command->began_ns : 0};
     helper_send(socket, &done, -1);
     return 1;
+}
+
+static void set_clock(struct command *command, const struct request *request)
+{
+    command->until_ns = INT64_MAX;
+    command->began_ns = request->background ? now_ns() : 0;
+    if (request->timeout_ns && request->timeout_ns < (uint64_t)(INT64_MAX - command->began_ns)) {
+        command->until_ns = command->began_ns + (int64_t)request->timeout_ns;
+    }
+}
+
+static void send_started(int socket, int32_t pid)
+{
+    struct wire_reply started = {.kind = WIRE_STARTED, .pid = pid};
+    helper_send(socket, &started, -1);
 }
 
 /* One request from its packet to its last reply. False: the caller is gone. */
@@ -154,12 +214,18 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     struct plan *plan = &request->plan;
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
-    /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
-    request_start(helper, request, SIGCHLD, 0);
+    /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
+     * Who asked for a command in the background wants to know whether there is one. */
+    request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
     if (request->pid > 0) {
-        struct command command = {.pid = request->pid, .pidfd = request->pidfd};
+        struct command command = {
+            .pid = request->pid, .pidfd = request->pidfd, .background = request->background};
+        set_clock(&command, request);
+        if (request->background && plan->report.stage == STAGE_NONE) {
+            send_started(socket, request->pid);
+        }
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
@@ -173,7 +239,7 @@ void lane_main(struct helper *helper, int socket)
 {
     int error = confine_lane(helper);
     helper_send_ready(helper, socket, error ? STAGE_LANE : STAGE_NONE, -error);
-    while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
+    while (error == 0 && await(helper, socket, -1, 0) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {
