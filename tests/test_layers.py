@@ -52,9 +52,13 @@ LADDER = (
     "backends.enforceable",
     "backends.scratch",
     "backends.temporary",
+    "backends.running",
     "backends.linux",
     "backends.choose",
     "backends.explain",
+    "communicate",
+    "streams",
+    "process",
     "live",
     "shared",
     "",  # the package itself: re-exports what is below, and the command line is above it
@@ -75,7 +79,7 @@ LADDER = (
     "cli.main",
     "__main__",
 )
-IMPORTS_THE_CORE = {"backends.basis", "backends.linux", "backends.explain"}
+IMPORTS_THE_CORE = {"backends.basis", "backends.running", "backends.linux", "backends.explain"}
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")
 

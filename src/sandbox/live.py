@@ -32,13 +32,16 @@ from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
+from sandbox.process import Attendant, Process, check_started
 from sandbox.request import (
     POLICY_LIMIT,
     Args,
     PolicyLimit,
+    PopenOptions,
     RunOptions,
     candidates,
     check_options,
+    check_popen,
     encode_words,
     input_bytes,
     result_of,
@@ -46,6 +49,7 @@ from sandbox.request import (
 )
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement, Result, TextResult
+from sandbox.streams import Streams
 
 __all__ = ["Sandbox", "checked", "needs_workspace"]
 
@@ -91,6 +95,7 @@ class Sandbox:
         self._confinement: Confinement | None = None
         self._plan = Plan(self.policy.environment)
         self._closed = False
+        self._attendants: set[Attendant] = set()
         try:
             self._resolved: ResolvedPolicy = resolve(
                 self.policy, named, os.path.expanduser("~"), self._tmp, _account_homes()
@@ -127,8 +132,13 @@ class Sandbox:
         with self._lock:
             self._closed = True
             confinement, self._confinement = self._confinement, None
+        going_on = list(self._attendants)
+        for attendant in going_on:
+            attendant.closing = True
         if confinement is not None and self._owner == os.getpid():
             confinement.close()
+        for attendant in going_on:
+            attendant.end()
         self._cleanup()
 
     @overload
@@ -185,6 +195,37 @@ class Sandbox:
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
+
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[True], **how: Unpack[PopenOptions]
+    ) -> Process[str]: ...
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[False] = False, **how: Unpack[PopenOptions]
+    ) -> Process[bytes]: ...
+    def popen(self, args: Args, *, text: bool = False, **how: Unpack[PopenOptions]) -> Process[Any]:
+        """Starts a command that goes on, confined, and returns at once: see ``Process``.
+
+        ``args``, ``cwd``, ``env``, ``limits`` and ``timeout`` as for ``run``. So the policy's time
+        limit holds, whether anybody waits or not: a server wants ``timeout=None``. And:
+
+        - ``stdin``, ``stdout``, ``stderr``: ``PIPE``, a fd or a file of the caller, ``DEVNULL``
+          (also by default), and for ``stderr`` ``STDOUT``. ``text``: pipes are of text.
+        - ``pty``: True, or (rows, columns): a terminal of its own instead of the three.
+
+        Raises as ``run`` does.
+        """
+        common, words = check_popen(how), encode_words(args)
+        given = how.get("cwd")
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        with Streams(how, text) as streams, Attendant(self._seat(), self._attendants) as attendant:
+            request = self._request(words, place, attendant.seat, common)
+            request.stdin, request.stdout, request.stderr = streams.command
+            attendant.start(request, owns_terminal=streams.pty is not None)
+            check_started(attendant, request, os.fsdecode(words[0]), place)
+            enforcement = _with_limits(attendant.seat.enforcement, how.get("limits"))
+            return Process(args, attendant, streams, enforcement, self)
 
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits

@@ -135,7 +135,11 @@ cdef class Lane:
 
     @property
     def usable(self):
-        """False once it or its helper was closed or lost, and in a forked copy of the process."""
+        """False while a command runs, once it or its helper was closed or lost, and in a forked copy
+        of the process."""
+        return not self.running and self.is_open()
+
+    cdef bint is_open(self):
         return self.owner == getpid() and not (self.closed or self.helper.closed)
 
     def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
@@ -159,7 +163,7 @@ cdef class Lane:
         cdef run_setup setup
         cdef run_c state
         cdef int progress
-        if not self.usable:
+        if not self.is_open():
             raise LaneLost("the lane is closed")
         if self.running:
             raise ValueError("a lane runs one command at a time")
@@ -220,7 +224,7 @@ cdef class Lane:
         cdef int32_t handed[PLAN_MAX_FDS]
         cdef unsigned count = len(fds)
         cdef int progress
-        if not self.usable:
+        if not self.is_open():
             raise LaneLost("the lane is closed")
         if self.running or not 3 <= count <= PLAN_MAX_FDS:
             raise ValueError("a lane runs one command at a time, with 3 to 16 fds")
@@ -299,7 +303,7 @@ cdef class Lane:
         self.tell(&order, sizeof(order))
 
     cdef tell(self, const wire_signal *order, size_t size):
-        if self.running and self.usable:
+        if self.running and self.is_open():
             with nogil:
                 packet_send(self.socket, order, size, NULL, 0)
 

@@ -15,6 +15,7 @@ from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.enforceable import check_host, check_ownership, weaker_host, weaker_limits
 from sandbox.backends.guard import Guard
 from sandbox.backends.rules import Rules
+from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Temporary
 from sandbox.errors import SandboxLost, start_error
 from sandbox.locks import ForkLock
@@ -295,6 +296,10 @@ class LandlockSeat:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         return cast(Outcome, outcome)
+
+    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
+        """See ``Seat.start``."""
+        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
