@@ -134,7 +134,7 @@ class Sandbox:
             confinement, self._confinement = self._confinement, None
         going_on = list(self._attendants)
         for attendant in going_on:
-            attendant.closing = True
+            attendant.doom()
         if confinement is not None and self._owner == os.getpid():
             confinement.close()
         for attendant in going_on:

@@ -55,7 +55,7 @@ class Attendant:
         self.outcome: Outcome | None = None  # None when it is over: the sandbox was lost
         self.denials: tuple[Denial, ...] = ()
         self.cause = ""
-        self.closing = False  # its sandbox is
+        self._doomed = False
         everyone.add(self)
         atexit.register(self.end)
 
@@ -116,6 +116,11 @@ class Attendant:
             self.kill()
             self.settle(None)
 
+    def doom(self) -> None:
+        """Says that its sandbox is about to be closed. What is over by then has its result."""
+        if self.owned and not self.settle(0):
+            self._doomed = True
+
     def abandon(self) -> None:
         """As ``end``, for finalisers.
 
@@ -151,8 +156,9 @@ class Attendant:
                 self._finish(*done, "")
 
     def _finish(self, outcome: Outcome | None, denials: tuple[Denial, ...], cause: str) -> None:
-        self.outcome, self.denials = outcome, denials
-        self.cause = _CLOSED if self.closing else cause
+        self.outcome, self.denials, self.cause = outcome, denials, cause
+        if self._doomed:
+            self.outcome, self.cause = None, _CLOSED
         with self._telling:
             self.over = True
         atexit.unregister(self.end)
