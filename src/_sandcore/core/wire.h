@@ -94,7 +94,7 @@ struct wire_reply {
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
-    uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t scoped;         /* READY: the signal scope was proved; kill(-1) ends just this tree */
     uint32_t timed_out;      /* DONE, in the background: its time was up */
     struct wire_usage usage; /* DONE */
     int64_t duration_ns;     /* DONE, in the background: from start to end */

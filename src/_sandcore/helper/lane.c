@@ -188,7 +188,8 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .swept = swept,
                               .timed_out = (uint32_t)command->timed_out,
                               .usage = command->usage,
-                              .duration_ns = command->background ? now_ns() - command->began_ns : 0};
+                              .duration_ns =
+                                  command->background ? now_ns() - command->began_ns : 0};
     helper_send(socket, &done, -1);
     return 1;
 }
