@@ -121,7 +121,7 @@ NURSERY = """
         with lane(home) as one:
             null = os.open("/dev/null", os.O_RDWR)
             one.start([PYTHON.encode()], [PYTHON.encode(), b"-Ic", program.encode()],
-                      f"{MARK}={mark}\0".encode(), 1, b"/", fds=(null, null, null))
+                      f"{MARK}={mark}\\0".encode(), 1, b"/", fds=(null, null, null))
             one.wait()
     def by_spawn(mark):
         plan = core.Plan([PYTHON.encode(), b"-Ic", program.encode()],
@@ -210,7 +210,7 @@ def test_case_100_killing_the_caller_s_whole_process_group_leaves_nobody(
     nursery: Nursery, mark: str, number: signal.Signals
 ) -> None:
     """The helper is the one who must not die with the caller, or nobody ends the daemons."""
-    for how in ("lane", "spawn"):
+    for how in ("lane", "start", "spawn"):
         pid = nursery.start(how, mark)
         wait_for(lambda: len(alive(mark)) == 3, 20)
         os.killpg(pid, number)
