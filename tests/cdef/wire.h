@@ -10,7 +10,6 @@ enum wire_kind {
     WIRE_KILL,
     WIRE_SWEEP,
     WIRE_DIRECT,
-    WIRE_SIGNAL,
     WIRE_READY,
     WIRE_FAILED,
     WIRE_EXITED,
@@ -19,10 +18,6 @@ enum wire_kind {
     ...
 };
 enum wire_flags { WIRE_IN_MEMFD, WIRE_KEEP_SESSION, WIRE_BACKGROUND, WIRE_TERMINAL, ... };
-struct wire_signal {
-    uint32_t kind;
-    int32_t number;
-};
 struct wire_run {
     uint32_t kind;
     uint32_t flags;

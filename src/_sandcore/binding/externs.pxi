@@ -103,6 +103,7 @@ cdef extern from "spawn.h" nogil:
         rusage_c usage
     int spawn_child(plan_c *p, int32_t *pid, int32_t *pidfd)
     int spawn_wait(int pidfd, int64_t deadline_ns, spawn_status *out)
+    int spawn_signal(int pidfd, int number)
     int spawn_kill(int32_t pid, int pidfd)
 
 cdef extern from "wire.h" nogil:
@@ -112,7 +113,6 @@ cdef extern from "wire.h" nogil:
     enum: WIRE_BACKGROUND
     enum: WIRE_TERMINAL
     enum: WIRE_KILL
-    enum: WIRE_SIGNAL
     enum: WIRE_DONE
     enum: WIRE_MAX_BODY
     enum: WIRE_MAX_LIMITS
@@ -128,9 +128,6 @@ cdef extern from "wire.h" nogil:
         uint32_t args
         uint32_t envs
         uint64_t timeout_ns
-    struct wire_signal:
-        uint32_t kind
-        int32_t number
     struct wire_usage:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
@@ -166,7 +163,6 @@ cdef extern from "client.h" nogil:
 cdef extern from "packet.h" nogil:
     int64_t packet_now()
     int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned count)
-    int packet_await(int socket, int64_t deadline_ns)
     int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply)
 
 cdef extern from "pump.h" nogil:
@@ -208,7 +204,7 @@ cdef extern from "run.h" nogil:
     int run_kill(run_c *r)
     void run_free(run_c *r)
     int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds,
-                   unsigned fd_count, wire_reply *reply)
+                   unsigned fd_count, wire_reply *reply, int32_t *pidfd)
 
 cdef extern from *:
     """

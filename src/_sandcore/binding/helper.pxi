@@ -101,13 +101,14 @@ cdef class Lane:
     cdef int socket
     cdef int owner
     cdef bint running, closed
+    cdef int32_t pidfd    # of the command that was started; -1
     cdef object outcome   # of the command that was started, once it is over
     cdef int64_t lost_ns  # when it counts as lost, because it should have ended long before
     cdef readonly Helper helper
     cdef readonly bint scoped
 
     def __cinit__(self):
-        self.socket = -1
+        self.socket = self.pidfd = -1
 
     @staticmethod
     cdef Lane make(Helper helper, int socket, bint scoped):
@@ -121,6 +122,8 @@ cdef class Lane:
     def __dealloc__(self):
         self.running = False
         self.close()
+        if self.pidfd >= 0:
+            close(self.pidfd)
 
     def close(self):
         """Ends the lane and what runs in it; a thread in `run` gets LaneLost. Idempotent."""
@@ -223,6 +226,7 @@ cdef class Lane:
         cdef wire_reply reply
         cdef int32_t handed[PLAN_MAX_FDS]
         cdef unsigned count = len(fds)
+        cdef int32_t pidfd
         cdef int progress
         if not self.is_open():
             raise LaneLost("the lane is closed")
@@ -239,7 +243,8 @@ cdef class Lane:
         self.lost_ns = packet_now() + span + RUN_KILL_PATIENCE_NS if span else INT64_MAX
         self.running = True
         with nogil:
-            progress = run_launch(self.socket, at, size, handed, count, &reply)
+            progress = run_launch(self.socket, at, size, handed, count, &reply, &pidfd)
+        self.pidfd = pidfd
         if progress == 0:
             return reply.pid
         self.leave(progress, &reply)
@@ -280,6 +285,9 @@ cdef class Lane:
     cdef leave(self, int progress, wire_reply *reply):
         """A started command is over: RUN_DONE, or the lane is lost."""
         self.running = False
+        if self.pidfd >= 0:
+            close(self.pidfd)
+            self.pidfd = -1
         if progress != RUN_DONE:
             self.lose()
         else:
@@ -291,21 +299,21 @@ cdef class Lane:
 
     def kill(self):
         """Asks the lane to end the command that runs, and all below it. Does not wait."""
-        cdef wire_signal order
-        order.kind = WIRE_KILL
-        self.lost_ns = min(self.lost_ns, packet_now() + RUN_KILL_PATIENCE_NS)
-        self.tell(&order, sizeof(order.kind))
+        cdef uint32_t kind = WIRE_KILL
+        if self.running and self.is_open():
+            self.lost_ns = min(self.lost_ns, packet_now() + RUN_KILL_PATIENCE_NS)
+            with nogil:
+                packet_send(self.socket, &kind, sizeof(kind), NULL, 0)
 
     def signal(self, int number):
-        """Asks the lane to send a signal to the command that runs, and to nothing below it."""
-        cdef wire_signal order
-        order.kind, order.number = WIRE_SIGNAL, number
-        self.tell(&order, sizeof(order))
-
-    cdef tell(self, const wire_signal *order, size_t size):
+        """Sends a signal to the command that was started, and to nothing below it; nothing happens
+        when it has ended. OSError."""
+        cdef int error
         if self.running and self.is_open():
-            with nogil:
-                packet_send(self.socket, order, size, NULL, 0)
+            # Not by the lane: what the caller does next would overtake it.
+            error = spawn_signal(self.pidfd, number) if self.pidfd >= 0 else -EMFILE
+            if error < 0 and error != -ESRCH:
+                raise OSError(-error, strerror(-error))
 
     cdef lose(self):
         """Somebody has killed, unless it was closed by us: then nothing of the sandbox is to go on,

@@ -133,3 +133,36 @@ int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
     }
     return size == sizeof *reply ? 0 : -EPROTO;
 }
+
+static ssize_t receive_message(int socket, struct wire_reply *reply, int32_t *fd)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int32_t))];
+    } control;
+    struct iovec part = {.iov_base = reply, .iov_len = sizeof *reply};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    struct cmsghdr *header = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        memcpy(fd, CMSG_DATA(header), sizeof *fd);
+    }
+    return size;
+}
+
+int packet_receive_fd(int socket, int64_t deadline_ns, struct wire_reply *reply, int32_t *fd)
+{
+    *fd = -1;
+    int error = packet_await(socket, deadline_ns);
+    if (error) {
+        return error;
+    }
+    ssize_t size = receive_message(socket, reply, fd);
+    if (size <= 0) {
+        return size == 0 || errno == ECONNRESET ? -EPIPE : -errno;
+    }
+    return size == sizeof *reply ? 0 : -EPROTO;
+}

@@ -19,6 +19,10 @@ int packet_send_request(int socket, const uint8_t *request, size_t size, const i
  * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. */
 int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
 
+/* The same for a reply that may bring a fd: -1 when it brought none, or no number was free for it.
+ * One that came is the caller's to close, also after an error. */
+int packet_receive_fd(int socket, int64_t deadline_ns, struct wire_reply *reply, int32_t *fd);
+
 /* Waits until something can be received: 0, -ETIMEDOUT, -EINTR. */
 int packet_await(int socket, int64_t deadline_ns);
 

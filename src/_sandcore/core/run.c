@@ -106,15 +106,16 @@ int run_start(const struct run_setup *setup, struct run *run)
 }
 
 int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds, unsigned fd_count,
-               struct wire_reply *reply)
+               struct wire_reply *reply, int32_t *pidfd)
 {
     int64_t deadline = packet_now() + RUN_START_PATIENCE_NS;
+    *pidfd = -1;
     int error = not_sent(packet_send_request(lane, request, size, fds, fd_count), reply);
     if (error) {
         return error;
     }
     do { /* a signal is no reason to give up a start that takes a millisecond */
-        error = packet_receive(lane, deadline, reply);
+        error = packet_receive_fd(lane, deadline, reply, pidfd);
     } while (error == -EINTR);
     if (error == 0 && reply->kind == WIRE_FAILED) {
         return RUN_DONE;

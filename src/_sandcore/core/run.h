@@ -58,8 +58,9 @@ void run_free(struct run *run);
 
 /* Starts a command that goes on by itself: `request` asks for WIRE_BACKGROUND. 0: it runs. RUN_DONE:
  * it did not start, the reply says why, and the lane is as it was. Else a negative errno: the lane is
- * lost. What comes next from the lane, and is to be received, is WIRE_DONE. */
+ * lost. *pidfd is the caller's to close; -1 when it was not started, or no number was free. What comes
+ * next from the lane, and is to be received, is WIRE_DONE. */
 int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds, unsigned fd_count,
-               struct wire_reply *reply);
+               struct wire_reply *reply, int32_t *pidfd);
 
 #endif

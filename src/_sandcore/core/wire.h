@@ -6,7 +6,6 @@
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
  *                    WIRE_SWEEP                             the leader has ended: end what is left
- *                    WIRE_SIGNAL                            a signal for the leader
  * root, lane -> caller
  *                    WIRE_READY                             serves; or what failed on the way
  *                    WIRE_FAILED                            the command did not start: stage, errno
@@ -18,8 +17,8 @@
  * One command at a time per lane, so that no message needs a name. The usual command costs two
  * packets: RUN and DONE.
  * A command of which WIRE_BACKGROUND was asked goes on while the caller does other things, and may be
- * forgotten: the lane says WIRE_STARTED (without a pidfd) or WIRE_FAILED, and then sees to its end by
- * itself. It watches the clock, sweeps when the leader ends, and says WIRE_DONE. */
+ * forgotten: the lane says WIRE_STARTED + [pidfd] or WIRE_FAILED, and then sees to its end by itself.
+ * It watches the clock, sweeps when the leader ends, and says WIRE_DONE. */
 #ifndef SANDCORE_WIRE_H
 #define SANDCORE_WIRE_H
 
@@ -40,7 +39,6 @@ enum wire_kind {
     WIRE_KILL = 3,
     WIRE_SWEEP = 4,
     WIRE_DIRECT = 5,
-    WIRE_SIGNAL = 6,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
@@ -61,12 +59,6 @@ struct wire_direct {
     uint32_t kind;
     uint32_t reserved;
     uint64_t cookie; /* that of the policy's filter */
-};
-
-/* The packet of WIRE_SIGNAL. No longer than this are those that may come too late, after WIRE_DONE. */
-struct wire_signal {
-    uint32_t kind;
-    int32_t number;
 };
 
 /* The body: limit_count struct plan_limit, then NUL-terminated strings: cwd, programs, args, envs. */

@@ -107,23 +107,6 @@ static enum happening await(const struct helper *helper, int socket, int leader,
     }
 }
 
-enum { CALLER_GONE = 0, CALLER_HAS_ENOUGH = 1, CALLER_WAITS = 2 };
-
-/* What the caller says. The leader's pid is its own until this process has reaped it. */
-static int take_order(int socket, const struct command *command)
-{
-    struct wire_signal order = {0};
-    int32_t none;
-    long size = helper_receive(socket, &order, sizeof order, &none, 0);
-    if (size == sizeof order && order.kind == WIRE_SIGNAL) {
-        if (!command->ended) {
-            SYS_4(SYS_pidfd_send_signal, command->pidfd, order.number, 0, 0);
-        }
-        return CALLER_WAITS;
-    }
-    return size == sizeof order.kind && (order.kind == WIRE_KILL || order.kind == WIRE_SWEEP);
-}
-
 /* After a nap: true when the leader has ended or must. */
 static int is_over(struct command *command)
 {
@@ -136,18 +119,17 @@ static int is_over(struct command *command)
  * False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
-    for (;;) {
-        enum happening first = await(helper, socket, leader, nap(command));
-        int order = CALLER_WAITS;
-        if (first == CALLER_SPOKE) {
-            order = take_order(socket, command);
-        } else if (first != TIME_PASSED || is_over(command)) {
-            return first != ROOT_ENDED;
-        }
-        if (order != CALLER_WAITS) {
-            return order;
-        }
+    enum happening first;
+    do {
+        first = await(helper, socket, leader, nap(command));
+    } while (first == TIME_PASSED && !is_over(command));
+    if (first != CALLER_SPOKE) {
+        return first != ROOT_ENDED;
     }
+    uint32_t kind = 0;
+    int32_t none;
+    long size = helper_receive(socket, &kind, sizeof kind, &none, 0);
+    return size == sizeof kind && (kind == WIRE_KILL || kind == WIRE_SWEEP);
 }
 
 static void send_failure(int socket, const struct plan *plan)
@@ -203,10 +185,10 @@ static void set_clock(struct command *command, const struct request *request)
     }
 }
 
-static void send_started(int socket, int32_t pid)
+static void send_started(int socket, const struct request *request)
 {
-    struct wire_reply started = {.kind = WIRE_STARTED, .pid = pid};
-    helper_send(socket, &started, -1);
+    struct wire_reply started = {.kind = WIRE_STARTED, .pid = request->pid};
+    helper_send(socket, &started, request->pidfd);
 }
 
 /* One request from its packet to its last reply. False: the caller is gone. */
@@ -225,7 +207,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
             .pid = request->pid, .pidfd = request->pidfd, .background = request->background};
         set_clock(&command, request);
         if (request->background && plan->report.stage == STAGE_NONE) {
-            send_started(socket, request->pid);
+            send_started(socket, request);
         }
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);

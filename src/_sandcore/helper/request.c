@@ -106,11 +106,11 @@ int request_receive(int socket, struct request *request)
     *request = (struct request){.pidfd = -1, .plan = {.ruleset = -1, .umask = -1}};
     long size =
         helper_receive(socket, &memory.message, sizeof memory.message, request->fds, WIRE_MAX_FDS);
+    if (size == sizeof(uint32_t)) {
+        return 0; /* a KILL that crossed the DONE it came too late for */
+    }
     if (size <= 0) {
         return size < 0 ? (int)size : -EPIPE;
-    }
-    if ((size_t)size <= sizeof(struct wire_signal)) {
-        return 0; /* a KILL or SIGNAL that crossed the DONE it came too late for */
     }
     int error = read_request(request, (size_t)size);
     if (error) {
