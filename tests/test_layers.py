@@ -57,9 +57,14 @@ LADDER = (
     "backends.prepared",
     "backends.scratch",
     "backends.temporary",
+    "backends.running",
     "backends.linux",
     "backends.choose",
     "backends.explain",
+    "communicate",
+    "streams",
+    "process",
+    "notice",
     "live",
     "shared",
     "",  # the package itself: re-exports what is below, and the command line is above it
@@ -84,9 +89,9 @@ IMPORTS_THE_CORE = {
     "backends.basis",
     "backends.explain",
     "backends.ground",
-    "backends.prepared",
     "backends.linux",
     "backends.namespaces",
+    "backends.running",
 }
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")

@@ -20,6 +20,7 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.rlimits import Table, hard_limits, rlimits
+from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.limits import Limits
@@ -318,6 +319,10 @@ class LandlockSeat:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         return cast(Outcome, outcome)
+
+    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
+        """See ``Seat.start``."""
+        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
