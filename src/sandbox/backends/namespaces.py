@@ -13,11 +13,12 @@ from collections.abc import Iterable
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout
+from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.paths import below
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["ACCESS", "LayoutBasis", "compile_namespaces", "layout_with_basis"]
+__all__ = ["ACCESS", "LayoutBasis", "compile_namespaces", "layout_with_basis", "try_namespaces"]
 
 ACCESS = {
     "": 0,
@@ -99,6 +100,24 @@ def _directories(paths: Iterable[str]) -> Iterable[str]:
             above = os.path.dirname(above)
         found.setdefault(above)
     return found
+
+
+def try_namespaces() -> Refusal | None:
+    """Makes the smallest sandbox of namespaces that there is; why that is refused, or None."""
+    mounts = [
+        (b"/dev", _sandcore.MOUNT_DEVICES, 0, 0, 0),
+        (b"/proc", _sandcore.MOUNT_PROC, 0, 0, 0),
+    ]
+    blob = _sandcore.compile_policy(mounts=mounts, own_network=True, read_only=True)
+    try:
+        helper = _sandcore.Helper(blob, _sandcore.HELPER_PATH)
+        try:
+            helper.lane().close()
+        finally:
+            helper.close()
+    except _sandcore.StageError as error:
+        return explain_refusal(error.stage, error.errno or 0)
+    return None
 
 
 def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
