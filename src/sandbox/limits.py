@@ -63,7 +63,8 @@ class Limits:
       possible ones stay quick.
     - ``file_size``: bytes that a file may grow to (RLIMIT_FSIZE).
     - ``core``: bytes of a core dump; 0, none.
-    - ``processes``: processes of the user at one time (RLIMIT_NPROC); it does not bind root.
+    - ``processes``: processes and threads of the command at one time. Without namespaces, and
+      before Linux 6.14, it is RLIMIT_NPROC: of the user, and it does not bind root.
     - ``output``: bytes kept of standard output and of standard error, each; 10 MiB. The rest is
       counted and dropped, the command is not slowed. 0 keeps nothing and only counts.
 

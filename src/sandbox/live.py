@@ -15,7 +15,6 @@ import sys
 import threading
 import warnings
 import weakref
-from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
@@ -29,8 +28,6 @@ from sandbox.backends.base import (
     Seat,
 )
 from sandbox.backends.choose import choose
-from sandbox.backends.enforceable import weaker_limits
-from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
@@ -185,9 +182,10 @@ class Sandbox:
         words = encode_words(args)
         given = how.get("cwd")
         place = working_directory(given if given is not None else self._resolved.workspace or None)
-        seat = self._seat()
+        limits = how.get("limits") or self.policy.limits
+        seat = self._seat(limits)
         try:
-            request = self._request(words, place, seat, how)
+            request = self._request(words, place, seat, limits, how)
             outcome, denials = seat.run(request)
             enforcement = seat.enforcement
         except ConfinementLost as lost:
@@ -200,13 +198,13 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        enforcement = _with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
 
-    def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
-        limits = how.get("limits") or self.policy.limits
+    def _request(
+        self, words: list[bytes], place: str, seat: Seat, limits: Limits, how: RunOptions
+    ) -> Request:
         timeout = how.get("timeout", POLICY_LIMIT)
         env = self._plan.packed(
             seat.enforcement.isolation, self.policy.network, seat.tmp, how.get("env")
@@ -219,7 +217,7 @@ class Sandbox:
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=rlimits(limits),
+            limits=seat.rlimits,
             input=input_bytes(how.get("input")),
             stdin=stdin,
             stdout=stdout,
@@ -267,15 +265,15 @@ class Sandbox:
         self._owner = os.getpid()
         self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
 
-    def _seat(self) -> Seat:
+    def _seat(self, limits: Limits) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""
         confinement = self._current()
         try:
-            return confinement.seat()
+            return confinement.seat(limits)
         except ConfinementLost:
             confinement.close()
         try:
-            return self._current().seat()
+            return self._current().seat(limits)
         except ConfinementLost as lost:
             raise SandboxLost(str(lost)) from None
 
@@ -308,14 +306,6 @@ def _clean_up(tmp: str, lock: int, owner: int) -> None:
     if tmp and owner == os.getpid():
         remove(tmp)
         os.close(lock)
-
-
-def _with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
-    """What is enforced where one command has limits of its own."""
-    if limits is None:
-        return enforcement
-    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
-    return replace(enforcement, weaker=(*enforcement.weaker, *more))
 
 
 def _warn_once(enforcement: Enforcement) -> None:

@@ -76,15 +76,19 @@ cdef class Helper:
         if self.closed and self.users == 0:
             client_close(&self.c)
 
-    def lane(self):
-        """Opens a lane. StageError when it could not confine itself; LaneLost without a helper."""
+    def lane(self, uint32_t processes=0):
+        """Opens a lane. StageError when it could not confine itself; LaneLost without a helper.
+
+        processes: how many its command may have at one time, threads counted; 0: any number. With
+        namespaces, from Linux 6.14 on; StageError with the stage "limits" elsewhere.
+        """
         cdef wire_reply ready
         cdef int socket
         if self.closed or self.c.owner != getpid():
             raise LaneLost("the helper is closed")
         self.users += 1
         with nogil:
-            socket = client_lane(&self.c, &ready)
+            socket = client_lane(&self.c, processes, &ready)
         self.leave()
         if socket == -EPIPE:
             raise LaneLost("the helper has ended")

@@ -48,6 +48,12 @@ enum wire_flags {
     WIRE_KEEP_SESSION = 1u << 1, /* stay in the caller's session and group: a terminal's job */
 };
 
+/* The packet of WIRE_LANE. */
+struct wire_lane {
+    uint32_t kind;
+    uint32_t processes; /* of a command at one time, threads counted; 0: any number */
+};
+
 /* The packet of WIRE_DIRECT. */
 struct wire_direct {
     uint32_t kind;

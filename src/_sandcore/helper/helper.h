@@ -40,6 +40,7 @@ struct helper {
     int32_t root_fd;      /* pidfd of the root; lanes inherit it */
     int32_t scoped;       /* the signal scope of the process at hand was proved */
     int32_t group;        /* of the root, as numbered outside of all namespaces */
+    uint32_t processes;   /* of the lane to start: how many at one time; 0: any number */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
 };
 
@@ -111,6 +112,10 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
+
+/* As the first process of a pid namespace, with capabilities: at most this many others at one time,
+ * threads counted; 0: any number. -EOPNOTSUPP where the kernel cannot. */
+int limits_take_processes(uint32_t most);
 
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);

@@ -24,14 +24,19 @@ struct command {
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
-static int enter_lane(struct helper *helper)
+static int enter_lane(struct helper *helper, struct stage_report *report)
 {
     int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
+    report->stage = STAGE_LIMITS;
     if (!helper_has_namespaces(helper)) {
-        return 0;
+        return helper->processes ? -EOPNOTSUPP : 0;
     }
     long error = SYS_5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (error == 0) {
+        error = limits_take_processes(helper->processes);
+    }
+    if (error == 0) {
+        report->stage = STAGE_MOUNTS;
         error = mounts_make_proc(&helper->policy, ruleset);
     }
     if (error == 0) {
@@ -42,8 +47,7 @@ static int enter_lane(struct helper *helper)
 
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
-    report->stage = STAGE_MOUNTS;
-    int entered = enter_lane(helper);
+    int entered = enter_lane(helper, report);
     if (entered) {
         return entered;
     }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
@@ -95,10 +96,15 @@ class Outcome(NamedTuple):
 
 
 class Seat(Protocol):
-    """A place for one command at a time, with a temporary directory of its own."""
+    """A place for one command at a time, with a temporary directory of its own.
+
+    ``rlimits``: what of the limits that it was taken with is for the kernel, process by process;
+    ``enforcement`` says which of them are enforced less than they say.
+    """
 
     tmp: str
     enforcement: Enforcement
+    rlimits: Sequence[tuple[int, int, int]]
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
@@ -115,8 +121,11 @@ class Confinement(Protocol):
     def is_current(self) -> bool:
         """False when the host has changed so that it must be made anew. Cheap."""
 
-    def seat(self) -> Seat:
-        """A free place; made if there is none. Raises what starting raises."""
+    def seat(self, limits: Limits) -> Seat:
+        """A free place for a command with these limits; made if there is none.
+
+        Raises what starting raises.
+        """
 
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""

@@ -7,6 +7,7 @@ said (the design's table).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,6 +25,7 @@ __all__ = [
     "check_filters",
     "check_host",
     "check_ownership",
+    "counts_processes",
     "weaker_host",
     "weaker_limits",
     "weaker_program",
@@ -129,8 +131,18 @@ def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
         yield Weaker("own-program", cause, "install sandcore outside the workspace")
 
 
-def weaker_limits(limits: Limits) -> Iterator[Weaker]:
-    """Limits that this isolation enforces less than they say."""
-    if limits.processes is not None:
+def counts_processes(release: str) -> bool:
+    """Whether a pid namespace can be told how many processes it holds: from Linux 6.14 on.
+
+    Before, the number that is written for that is the whole machine's.
+    """
+    found = re.match(r"(\d+)\.(\d+)", release)
+    new_enough = found is not None and (int(found[1]), int(found[2])) >= (6, 14)
+    return new_enough and os.path.exists("/proc/sys/kernel/ns_last_pid")
+
+
+def weaker_limits(limits: Limits, counted: bool) -> Iterator[Weaker]:
+    """Limits that are enforced less than they say. ``counted``: lanes count their processes."""
+    if limits.processes is not None and not counted:
         who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
-        yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
+        yield Weaker("processes", f"RLIMIT_NPROC {who}", "namespaces, on Linux 6.14 or newer")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import _sandcore
 from sandbox.backends.basis import Basis, compile_with_basis
-from sandbox.backends.enforceable import weaker_host, weaker_program
+from sandbox.backends.enforceable import counts_processes, weaker_host, weaker_program
 from sandbox.backends.layout import TMP, has_tmp
 from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal
@@ -91,6 +91,7 @@ class Ground:
     """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
 
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    ``counted``: whether a lane can be told how many processes its command may have.
     """
 
     blob: _sandcore.Policy
@@ -98,6 +99,7 @@ class Ground:
     isolation: str
     weaker: tuple[Weaker, ...] = ()
     tmp: str = ""
+    counted: bool = False
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -112,7 +114,7 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
     return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
 
 
-def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
+def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
     """The ground of a layout. Raises ``Unenforceable``."""
     layout, basis = layout_with_basis(resolved)
     abi = abi if abi >= ABI_LEAST else 0
@@ -120,7 +122,8 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
     if abi == 0:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
-    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
+    tmp = TMP if has_tmp(resolved.policy) else ""
+    return Ground(blob, basis, "namespaces", weaker, tmp, counts_processes(release))
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:

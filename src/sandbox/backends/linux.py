@@ -18,8 +18,10 @@ from sandbox.backends.enforceable import check_filters, check_host, check_owners
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.rlimits import rlimits
 from sandbox.backends.temporary import Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -76,7 +78,7 @@ class LinuxBackend:
         guard = None if isolation == "none" else self._guard(resolved)
         ground: Ground
         if isolation == "namespaces":
-            ground = in_namespaces(resolved, self.probe.landlock_abi)
+            ground = in_namespaces(resolved, self.probe.landlock_abi, self.probe.release)
         elif isolation == "landlock":
             ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
         else:
@@ -140,13 +142,18 @@ class LandlockConfinement:
         self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
-        limits = tuple(weaker_limits(resolved.policy.limits))
-        watched = guard.weaker if guard is not None else ()
-        self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
+        self._limits = resolved.policy.limits
+        self.enforcement = self._enforcement(self._limits)
         self._helper = _start(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if ground.isolation == "namespaces":
-            self._idle.append(self.seat())  # whether a lane can be had says if they can
+            self.give_back(self.seat(self._limits))  # whether a lane can be had says if they can
+
+    def _enforcement(self, limits: Limits) -> Enforcement:
+        """What is enforced where a command has these limits."""
+        parts = weaker_limits(limits, self._ground.counted)
+        watched = self.guard.weaker if self.guard is not None else ()
+        return Enforcement(self._ground.isolation, (*self._ground.weaker, *parts, *watched))
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
@@ -162,16 +169,39 @@ class LandlockConfinement:
         """Whether this process made it; a forked copy leaves alone what is on the disk."""
         return self._owner == os.getpid()
 
-    def seat(self) -> LandlockSeat:
+    def seat(self, limits: Limits) -> LandlockSeat:
         """A free lane, or a new one."""
+        processes = self._processes(limits)
+        seat = self._free_seat(processes) or self._new_seat(processes)
+        seat.rlimits = rlimits(limits, self._ground.counted)
+        same = limits == self._limits
+        seat.enforcement = self.enforcement if same else self._enforcement(limits)
+        return seat
+
+    def _processes(self, limits: Limits) -> int:
+        """How many a lane for these limits lets its command have; 0: any number."""
+        return limits.processes or 0 if self._ground.counted else 0
+
+    def _free_seat(self, processes: int) -> LandlockSeat | None:
+        """An idle one of this number. Without one, those of unusual numbers make room."""
+        usual = self._processes(self._limits)
         with self._lock:
-            while self._idle:
-                seat = self._idle.pop()
+            fit = [seat for seat in self._idle if seat.processes == processes]
+            while fit:
+                seat = fit.pop()
+                self._idle.remove(seat)
                 if seat.lane.usable:
                     return seat
                 seat.close()
+            odd = [seat for seat in self._idle if seat.processes != usual]
+            self._idle = [seat for seat in self._idle if seat.processes == usual]
+        for seat in odd:
+            seat.close()
+        return None
+
+    def _new_seat(self, processes: int) -> LandlockSeat:
         try:
-            lane = self._helper.lane()
+            lane = self._helper.lane(processes)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         except _sandcore.StageError as error:
@@ -183,7 +213,7 @@ class LandlockConfinement:
         except SandboxLost:
             lane.close()
             raise
-        return LandlockSeat(self, lane, tmp, self._null)
+        return LandlockSeat(self, lane, processes, tmp, self._null)
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
@@ -236,14 +266,21 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "enforcement", "lane", "tmp")
+    __slots__ = ("_confinement", "_null", "enforcement", "lane", "processes", "rlimits", "tmp")
 
     def __init__(
-        self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
+        self,
+        confinement: LandlockConfinement,
+        lane: _sandcore.Lane,
+        processes: int,
+        tmp: str,
+        null: int,
     ) -> None:
         self._confinement = confinement
         self._null = null
         self.enforcement = confinement.enforcement
+        self.rlimits: Sequence[tuple[int, int, int]] = ()
+        self.processes = processes
         self.lane = lane
         self.tmp = tmp
 

@@ -1,0 +1,193 @@
+"""Bodies of tests of limits; each runs in a process of its own, as one user, in one isolation.
+
+SANDBOX_ISOLATION says which isolation is wanted: `landlock`, or `auto` for namespaces.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+from casekit import errno_of
+from lanekit import MARK, alive, children, gone, new_mark
+
+import _sandcore as core
+import sandbox
+from sandbox.limits import Limits
+
+PYTHON = "/usr/bin/python3"
+NAMESPACES = os.environ.get("SANDBOX_ISOLATION") == "auto"
+
+
+def parts(result: sandbox.Result) -> dict[str, str]:
+    """What the result says is weaker: part -> cause."""
+    return {part.part: part.cause for part in result.enforcement.weaker}
+
+
+def a_sandbox(w: Path, limits: Limits) -> sandbox.Sandbox:
+    """A sandbox in the isolation that is asked for."""
+    box = sandbox.Sandbox(sandbox.workspace_write(w).with_limits(limits))
+    assert box.enforcement.isolation == ("namespaces" if NAMESPACES else "landlock")
+    return box
+
+
+# Forks, or starts threads, until the kernel refuses; says how many there were, and the errno.
+FILL = """
+import errno, os, signal, threading, time
+made = []
+try:
+    while len(made) < 3000:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        made.append(pid)
+except OSError as error:
+    print(len(made), errno.errorcode[error.errno])
+for pid in made:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+"""
+THREADS = """
+import threading
+stop, made = threading.Event(), 0
+try:
+    while made < 3000:
+        threading.Thread(target=stop.wait).start()
+        made += 1
+except RuntimeError:
+    print(made)
+stop.set()
+"""
+
+
+def processes_are_counted_exactly(w: Path) -> None:
+    with a_sandbox(w, Limits(processes=5)) as box:
+        for limits, most in (
+            (None, 5),
+            (None, 5),
+            (Limits(processes=1), 1),
+            (Limits(processes=40), 40),
+            (Limits(processes=400), 400),
+            (None, 5),
+        ):
+            result = box.run([PYTHON, "-c", FILL], limits=limits)
+            assert result.out == f"{most - 1} EAGAIN\n", (most, result.text)
+            assert "processes" not in parts(result)
+        assert box.run([PYTHON, "-c", THREADS]).out == "4\n"
+        free = box.run([PYTHON, "-c", FILL.replace("3000", "600")], limits=Limits())
+        assert free.ok and free.out == "", "without a limit nothing is refused"
+
+
+def without_a_count_it_is_the_users(w: Path) -> None:
+    mine = int(subprocess.run(
+        ["sh", "-c", "ps -L --no-headers -u $(id -u) | wc -l"], capture_output=True, text=True
+    ).stdout)  # fmt: skip
+    with a_sandbox(w, Limits(processes=mine + 30)) as box:
+        result = box.run([PYTHON, "-c", FILL.replace("3000", "300")])
+        assert "RLIMIT_NPROC" in parts(result)["processes"]
+        if os.getuid() == 0:
+            assert result.out == "", "root is not bound, and the result says so"
+            assert "root" in parts(result)["processes"]
+        else:
+            made, code = result.out.split()
+            assert code == "EAGAIN" and int(made) <= mine + 30
+
+
+BOMB = "f() { f | f & }; f; sleep 60"
+OLD_KERNEL = 0x0020000  # personality(2): uname says 2.6
+
+
+def a_fork_bomb_is_held_and_gone(w: Path) -> None:
+    most, seen, stop = 60, [0], threading.Event()
+    mark = new_mark()
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.append(len(alive(mark)))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        with a_sandbox(w, Limits(processes=most)) as box:
+            timer = threading.Timer(1, lambda: seen.append(-usable()))
+            timer.start()
+            result = box.run(BOMB, timeout=3, env={MARK: mark})
+            assert result.timed_out and result.duration < 8
+            assert gone(mark, 0) == [], "nothing of it is there when the call returns"
+            timer.join()
+            assert box.run("echo next").out == "next\n"
+    finally:
+        stop.set()
+        watcher.join()
+    assert min(seen) == -1, "the host could not start a process meanwhile"
+    assert most // 2 < max(seen) <= most, max(seen)
+
+
+def usable() -> int:
+    """1 when the host starts a process in time."""
+    return int(subprocess.run(["true"], timeout=2).returncode == 0)
+
+
+def a_fork_bomb_of_a_user_is_held_by_the_users_number(w: Path) -> None:
+    mark = new_mark()
+    with a_sandbox(w, Limits(processes=120)) as box:
+        result = box.run(BOMB, timeout=2, env={MARK: mark})
+        assert result.timed_out and gone(mark, 0) == []
+
+
+def numbers_wrap_around(w: Path) -> None:
+    with a_sandbox(w, Limits(processes=3)) as box:
+        script = "for i in $(seq 300); do /bin/true || echo no; done; (exec /bin/true) && echo $$"
+        numbers = {int(box.run(script).out) for _ in range(4)}
+        assert all(300 <= number < 303 for number in numbers), numbers
+
+
+def the_number_cannot_be_raised_from_below(w: Path) -> None:
+    before = Path("/proc/sys/kernel/pid_max").read_text()
+    policy = sandbox.workspace_write(w).with_limits(Limits(processes=5))
+    inside = errno_of("print(open('/proc/sys/kernel/pid_max').read().strip())", w, policy=policy)
+    assert inside == "305"
+    for name in ("pid_max", "ns_last_pid"):
+        code = f"os.open('/proc/sys/kernel/{name}', os.O_WRONLY)"
+        assert errno_of(code, w, policy=policy) in ("EROFS", "EACCES")
+    assert Path("/proc/sys/kernel/pid_max").read_text() == before
+
+
+def lanes_of_other_numbers_do_not_pile_up(w: Path) -> None:
+    with a_sandbox(w, Limits(processes=5)) as box:
+        box.run("true")
+        helper = box._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
+        for most in range(10, 30):
+            box.run("true", limits=Limits(processes=most))
+        assert len(children(helper)) <= 2
+
+
+def an_old_kernel_is_left_alone(w: Path) -> None:
+    before = Path("/proc/sys/kernel/pid_max").read_text()
+    assert ctypes.CDLL(None).personality(OLD_KERNEL) >= 0
+    assert os.uname().release.startswith("2.6.")
+    with a_sandbox(w, Limits(processes=500)) as box:
+        assert "RLIMIT_NPROC" in parts(box.run("true"))["processes"]
+        helper = box._confinement._helper  # type: ignore[union-attr, attr-defined]
+        try:
+            helper.lane(500)
+        except core.StageError as error:
+            assert (error.stage, error.errno) == ("limits", errno.EOPNOTSUPP)
+        else:
+            raise AssertionError("a lane that counts, of a kernel that cannot")
+    assert Path("/proc/sys/kernel/pid_max").read_text() == before
+
+
+def main(name: str, w: str) -> None:
+    """Runs one body."""
+    warnings.simplefilter("ignore", sandbox.SandboxWeakened)
+    began = time.monotonic()
+    globals()[name](Path(w))
+    print(f"{name}: {time.monotonic() - began:.2f} s", file=sys.stderr)
