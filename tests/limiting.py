@@ -185,6 +185,126 @@ def an_old_kernel_is_left_alone(w: Path) -> None:
     assert Path("/proc/sys/kernel/pid_max").read_text() == before
 
 
+M = 1 << 20
+TAKE = """
+import os, sys, time
+def take(mebibytes, seconds=30):
+    held = bytearray(mebibytes << 20)
+    time.sleep(seconds)
+"""
+SEVERAL = """
+print("before", flush=True)
+for _ in range(5):
+    if os.fork() == 0:
+        take(50)
+        os._exit(0)
+time.sleep(SECONDS)
+"""
+
+
+def memory(box: sandbox.Sandbox, code: str, most: int, **more: object) -> sandbox.Result:
+    """A Python program under a limit of memory, in MiB."""
+    limits = Limits(memory=most * M)
+    return box.run([PYTHON, "-c", TAKE + code], limits=limits, timeout=60, **more)  # type: ignore[arg-type]
+
+
+def memory_is_that_of_all_processes_together(w: Path) -> None:
+    mark = new_mark()
+    with a_sandbox(w, Limits()) as box:
+        result = memory(box, SEVERAL.replace("SECONDS", "30"), 150, env={MARK: mark})
+        assert result.memory_exceeded and not result.ok and not result.timed_out
+        assert (result.signal, result.exit_status) == (9, 137)
+        assert "memory" in result.outcome and result.out == "before\n"
+        assert gone(mark, 0) == []
+        assert "20 ms" in parts(result)["memory"]
+        enough = memory(box, SEVERAL.replace("SECONDS", "1") + "os._exit(0)", 900)
+        assert enough.ok and not enough.memory_exceeded, enough.text
+        assert "memory" not in parts(box.run("true"))
+
+
+def memory_of_others_is_not_counted(w: Path) -> None:
+    mine = bytearray(300 * M)
+    with a_sandbox(w, Limits()) as box:
+        other = threading.Thread(target=lambda: box.run([PYTHON, "-c", TAKE + "take(300, 2)"]))
+        other.start()
+        time.sleep(0.5)
+        assert memory(box, "take(50, 1)", 150).ok
+        other.join()
+    assert len(mine) == 300 * M
+
+
+def memory_that_is_shared_counts_once(w: Path) -> None:
+    forks = """
+held = bytearray(100 << 20)
+for _ in range(6):
+    if os.fork() == 0:
+        time.sleep(1)
+        os._exit(0)
+time.sleep(1.2)
+"""
+    spawns = """
+import subprocess
+held = bytearray(150 << 20)
+for _ in range(1000):
+    subprocess.run(["/bin/true"])
+"""
+    with open(w / "big", "wb") as file:
+        file.write(b"x" * (200 * M))
+    file_pages = """
+import mmap
+with open("big", "rb") as file:
+    view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+assert sum(view[::4096])
+time.sleep(0.3)
+"""
+    with a_sandbox(w, Limits()) as box:
+        for code in (forks, spawns, file_pages):
+            result = memory(box, code, 190 if code != file_pages else 100)
+            assert result.ok, (code, result.outcome, result.text)
+
+
+# Each has more than it may, in a way that does not show in the usual place.
+HIDING = {
+    "closed to others": "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); take(300)",
+    "first thread gone": "threading.Thread(target=take, args=(300,)).start()\n"
+    "ctypes.CDLL(None).pthread_exit(None)",
+    "shared": "held = mmap.mmap(-1, 300 << 20)\nheld.write(b'x' * (300 << 20)); time.sleep(30)",
+    "daemon": "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        take(300)\n"
+    "    os._exit(0)\ntime.sleep(30)",
+    "like its parent": "held = bytearray(b'x') * (130 << 20)\nif os.fork() == 0:\n"
+    "    held[::4096] = b'y' * len(held[::4096])\ntime.sleep(30)",
+}
+
+
+def no_way_of_having_memory_is_overlooked(w: Path) -> None:
+    with a_sandbox(w, Limits()) as box:
+        for name, code in HIDING.items():
+            result = memory(box, "import ctypes, mmap, threading\n" + code, 150)
+            assert result.memory_exceeded and result.duration < 20, (name, result.text)
+        left = "if os.fork() == 0:\n    time.sleep(0.2); take(300)\nos._exit(0)"
+        result = memory(box, left, 150)
+        assert result.memory_exceeded and result.returncode == 0, "what outlives the command"
+        assert (result.ok, result.exit_status) == (False, 137)
+
+
+def one_process_cannot_map_much_more(w: Path) -> None:
+    room = max(1 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16)
+    code = f"import mmap; mmap.mmap(-1, {room + 200 * M}, flags=mmap.MAP_PRIVATE)"
+    with a_sandbox(w, Limits()) as box:
+        refused = memory(box, code, 100)
+        assert refused.returncode == 1 and "Cannot allocate memory" in refused.err
+        assert memory(box, code, 300).ok, "mapped and not used: that is no memory"
+
+
+def memory_that_cannot_be_looked_at_is_reported(w: Path) -> None:
+    limits = Limits(memory=150 * M)
+    closed = sandbox.workspace_write(w).with_deny("/proc").with_limits(limits)
+    for policy, why in ((closed, "denies /proc"), (sandbox.full_access(), "nothing tells")):
+        result = sandbox.run([PYTHON, "-c", TAKE + "take(200, 0.1)"], policy, cwd=w, limits=limits)
+        assert why in parts(result)["memory"] and "RLIMIT_DATA" in parts(result)["memory"]
+        assert not result.memory_exceeded and result.ok, result.text
+
+
 def main(name: str, w: str) -> None:
     """Runs one body."""
     warnings.simplefilter("ignore", sandbox.SandboxWeakened)

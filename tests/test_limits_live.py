@@ -113,6 +113,56 @@ def test_the_number_of_a_whole_machine_is_never_written(body: Callable[[str], No
     body("an_old_kernel_is_left_alone")
 
 
+@each_user
+@each_isolation
+def test_memory_is_that_of_all_processes_of_a_command_together(
+    body: Callable[[str], None],
+) -> None:
+    body("memory_is_that_of_all_processes_together")
+
+
+@each_user
+@each_isolation
+def test_memory_of_other_commands_and_of_the_host_is_not_counted(
+    body: Callable[[str], None],
+) -> None:
+    body("memory_of_others_is_not_counted")
+
+
+@each_user
+@each_isolation
+def test_memory_that_processes_share_counts_once_and_pages_of_files_do_not(
+    body: Callable[[str], None],
+) -> None:
+    body("memory_that_is_shared_counts_once")
+
+
+@each_user
+@each_isolation
+def test_no_way_of_having_memory_is_overlooked(body: Callable[[str], None]) -> None:
+    body("no_way_of_having_memory_is_overlooked")
+
+
+@each_user
+@each_isolation
+def test_one_process_cannot_map_much_more_than_its_limit(body: Callable[[str], None]) -> None:
+    body("one_process_cannot_map_much_more")
+
+
+@each_user
+@each_isolation
+def test_memory_that_cannot_be_looked_at_is_reported(body: Callable[[str], None]) -> None:
+    body("memory_that_cannot_be_looked_at_is_reported")
+
+
+def test_a_lane_without_a_scope_refuses_to_look_at_memory() -> None:
+    with lanekit.lane(given=lanekit.unconfined()) as one:
+        outcome = lanekit.sh(one, "true", memory=1 << 30)
+        assert not outcome.started
+        assert (outcome.stage, outcome.errno) == ("limits", errno.EOPNOTSUPP)
+        assert lanekit.sh(one, "echo next").stdout == b"next\n"
+
+
 def test_a_lane_without_namespaces_refuses_to_count(workspace: Path) -> None:
     with lanekit.helper(workspace) as made:
         with pytest.raises(core.StageError) as refused:

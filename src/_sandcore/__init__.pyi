@@ -136,6 +136,7 @@ class Outcome(NamedTuple):
     stderr_total: int
     swept: int
     drained_early: bool
+    over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
 
@@ -216,6 +217,7 @@ class Lane:
         err_cap: int = 0,
         timeout: float | None = None,
         keep_session: bool = False,
+        memory: int = 0,
     ) -> Outcome: ...
 
 @final

@@ -23,7 +23,8 @@ _RANGES: dict[str, tuple[int, int, str]] = {
     "open_files": (4, 2**20, "descriptors"),
     "file_size": (1, _BYTES_MAX, "bytes"),
     "core": (0, _BYTES_MAX, "bytes"),
-    "processes": (1, 2**22, "processes"),
+    "processes": (1, 2**22 - 300, "processes"),
+    "memory": (2**20, _BYTES_MAX, "bytes"),
     "output": (0, 2**32, "bytes"),
 }
 
@@ -65,6 +66,10 @@ class Limits:
     - ``core``: bytes of a core dump; 0, none.
     - ``processes``: processes and threads of the command at one time. Without namespaces, and
       before Linux 6.14, it is RLIMIT_NPROC: of the user, and it does not bind root.
+    - ``memory``: bytes that all its processes may have together: memory of their own, shared memory
+      that they map, and what of these is in swap. It is looked at every 20 ms, and what has more is
+      ended (``Result.memory_exceeded``); so it may be passed for a moment. One process cannot map
+      much more at all (RLIMIT_DATA).
     - ``output``: bytes kept of standard output and of standard error, each; 10 MiB. The rest is
       counted and dropped, the command is not slowed. 0 keeps nothing and only counts.
 
@@ -77,6 +82,7 @@ class Limits:
     file_size: int | None = None
     core: int | None = 0
     processes: int | None = None
+    memory: int | None = None
     output: int = 10 * 1024 * 1024
 
     def __post_init__(self) -> None:

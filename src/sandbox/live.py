@@ -217,7 +217,6 @@ class Sandbox:
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=seat.rlimits,
             input=input_bytes(how.get("input")),
             stdin=stdin,
             stdout=stdout,

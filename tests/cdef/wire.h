@@ -26,6 +26,7 @@ struct wire_run {
     int32_t group;
     int32_t reserved;
     uint32_t limits, programs, args, envs;
+    uint64_t memory;
 };
 struct wire_usage {
     uint64_t user_us, system_us;
@@ -40,7 +41,7 @@ struct wire_reply {
     int32_t status;
     uint32_t swept;
     uint32_t scoped;
-    uint32_t reserved;
+    uint32_t over_memory;
     struct wire_usage usage;
 };
 size_t wire_pointers(const struct wire_run *run);

@@ -145,6 +145,7 @@ cdef extern from "wire.h" nogil:
         uint32_t programs
         uint32_t args
         uint32_t envs
+        uint64_t memory
     struct wire_usage:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
@@ -156,6 +157,7 @@ cdef extern from "wire.h" nogil:
         int32_t status
         uint32_t swept
         uint32_t scoped
+        uint32_t over_memory
         wire_usage usage
 
 cdef extern from "client.h" nogil:

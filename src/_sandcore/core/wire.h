@@ -70,6 +70,7 @@ struct wire_run {
     int32_t group; /* with WIRE_KEEP_SESSION: the process group to join; 0: as it is */
     int32_t reserved;
     uint32_t limits, programs, args, envs; /* counts */
+    uint64_t memory; /* bytes that the whole tree may have; 0: any number; not for a nursery */
 };
 
 struct wire_usage {
@@ -85,8 +86,8 @@ struct wire_reply {
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
-    uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
-    uint32_t reserved;
+    uint32_t scoped;         /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t over_memory;    /* DONE: the tree was ended because it had too much */
     struct wire_usage usage; /* DONE */
 };
 

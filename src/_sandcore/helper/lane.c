@@ -20,6 +20,7 @@ struct command {
     int32_t status;
     int32_t ended;
     struct wire_usage usage;
+    struct memory_watch memory;
 };
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
@@ -94,18 +95,19 @@ static int anything_left(struct command *command)
     }
 }
 
+#define ORPHANS_NS (INT64_C(250) * 1000000)
+
 enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a quarter of a second,
- * after which orphans of a long command are looked for, or they stay zombies until it ends. */
-static enum happening await(const struct helper *helper, int socket, int leader)
+/* What happens first; leader is the pidfd of a command, -1: none; TIME_PASSED after the pause, 0: never. */
+static enum happening await(const struct helper *helper, int socket, int leader, int64_t pause_ns)
 {
-    struct timespec pause = {.tv_nsec = 250000000};
+    struct timespec pause = {.tv_sec = pause_ns / 1000000000, .tv_nsec = pause_ns % 1000000000};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, leader < 0 ? 0 : &pause, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 3, pause_ns ? &pause : 0, 0, 0);
         if (ready == 0) {
             return TIME_PASSED;
         }
@@ -118,14 +120,29 @@ static enum happening await(const struct helper *helper, int socket, int leader)
     }
 }
 
-/* Waits until the leader ends (its pidfd; -1: it has) or the caller has had enough. False: caller or
- * root is gone. */
+/* How long to wait before something is to be looked at: memory where that has a limit; orphans of a
+ * long command, or they stay zombies until it ends. */
+static int64_t pause_of(const struct command *command, int leader)
+{
+    if (command->memory.most) {
+        return command->memory.pause_ns;
+    }
+    return leader < 0 ? 0 : ORPHANS_NS;
+}
+
+/* Waits until the leader ends (its pidfd; -1: it has), the caller has had enough, or the tree has too
+ * much memory. False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
-    enum happening first = await(helper, socket, leader);
-    while (first == TIME_PASSED && !command->ended) {
+    enum happening first;
+    while ((first = await(helper, socket, leader, pause_of(command, leader))) == TIME_PASSED) {
         anything_left(command);
-        first = await(helper, socket, leader);
+        if (command->memory.most && memory_look(&command->memory)) {
+            return 1;
+        }
+        if (leader >= 0 && command->ended) {
+            return 1;
+        }
     }
     if (first != CALLER_SPOKE) {
         return first != ROOT_ENDED;
@@ -151,7 +168,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
     int left = anything_left(command);
-    if (present && left && command->ended) {
+    if (present && left && command->ended && !command->memory.exceeded) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, -1);
@@ -172,6 +189,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .pid = command->pid,
                               .status = command->status,
                               .swept = swept,
+                              .over_memory = (uint32_t)command->memory.exceeded,
                               .usage = command->usage};
     helper_send(socket, &done, -1);
     return 1;
@@ -190,6 +208,18 @@ static void settle_group(const struct helper *helper, struct plan *plan)
     plan->group = 0;
 }
 
+/* Without a scope one cannot tell whose processes are whose. */
+static void watch_memory(const struct helper *helper, struct request *request,
+                         struct memory_watch *watch)
+{
+    int error = memory_open(watch, request->memory);
+    error = request->memory && !helper->scoped ? -EOPNOTSUPP : error;
+    if (error && request->plan.report.stage == STAGE_NONE) {
+        request->plan.report =
+            (struct stage_report){.stage = STAGE_LIMITS, .error = -error, .detail = -1};
+    }
+}
+
 /* One request from its packet to its last reply. False: the caller is gone. */
 static int serve(const struct helper *helper, int socket, struct request *request)
 {
@@ -197,17 +227,21 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
     settle_group(helper, plan);
+    struct command command = {0};
+    watch_memory(helper, request, &command.memory);
     /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
     request_start(helper, request, SIGCHLD, 0);
     request_close_fds(request);
     int present = 1;
     if (request->pid > 0) {
-        struct command command = {.pid = request->pid, .pidfd = request->pidfd};
+        command.pid = request->pid;
+        command.pidfd = request->pidfd;
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
         send_failure(socket, plan);
     }
+    memory_close(&command.memory);
     request_release(request);
     return present;
 }
@@ -219,7 +253,7 @@ void lane_main(struct helper *helper, int socket)
     report.stage = error ? report.stage : STAGE_NONE;
     report.error = (int32_t)-error;
     helper_send_ready(helper, socket, &report);
-    while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
+    while (error == 0 && await(helper, socket, -1, 0) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {

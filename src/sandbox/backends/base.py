@@ -48,7 +48,7 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``limits`` are (resource, soft, hard). ``stdin`` is a fd; ``stdout`` and
+    NUL-terminated items. ``stdin`` is a fd; ``stdout`` and
     ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in seconds.
     """
 
@@ -57,7 +57,6 @@ class Request:
     env: bytes
     env_count: int
     cwd: bytes
-    limits: Sequence[tuple[int, int, int]]
     input: bytes | None
     stdin: int
     stdout: int
@@ -74,6 +73,7 @@ class Outcome(NamedTuple):
     nothing ran. ``status`` is a wait status. ``stdout`` holds all, or the first ``stdout_head``
     bytes and the last ones where ``stdout_total`` is more than its length. ``swept``: processes
     that outlived the command and were ended; ``drained_early``: its output was still open then.
+    ``over_memory``: its tree was ended because it had too much.
     ``usage``: seconds of user and system time, KiB at the largest, and six counters.
     """
 
@@ -91,6 +91,7 @@ class Outcome(NamedTuple):
     stderr_total: int
     swept: int
     drained_early: bool
+    over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
 
@@ -98,13 +99,11 @@ class Outcome(NamedTuple):
 class Seat(Protocol):
     """A place for one command at a time, with a temporary directory of its own.
 
-    ``rlimits``: what of the limits that it was taken with is for the kernel, process by process;
-    ``enforcement`` says which of them are enforced less than they say.
+    It sees to the limits that it was taken with; ``enforcement`` says which it enforces less.
     """
 
     tmp: str
     enforcement: Enforcement
-    rlimits: Sequence[tuple[int, int, int]]
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""

@@ -29,6 +29,7 @@ __all__ = [
     "weaker_host",
     "weaker_limits",
     "weaker_program",
+    "why_unsampled",
 ]
 
 _ABI_SCOPES = 6
@@ -141,8 +142,30 @@ def counts_processes(release: str) -> bool:
     return new_enough and os.path.exists("/proc/sys/kernel/ns_last_pid")
 
 
-def weaker_limits(limits: Limits, counted: bool) -> Iterator[Weaker]:
-    """Limits that are enforced less than they say. ``counted``: lanes count their processes."""
+def why_unsampled(resolved: ResolvedPolicy, isolation: str, abi: int) -> str:
+    """Why a lane cannot look at the memory of its command's processes; empty: it can."""
+    if resolved.access("/proc") is Access.DENY:
+        return "the policy denies /proc, where the lane would look"
+    if isolation == "landlock" and abi < _ABI_SCOPES:
+        return (
+            f"without signal scopes (Landlock ABI {_ABI_SCOPES}) a lane cannot tell whose they are"
+        )
+    return ""
+
+
+def weaker_limits(limits: Limits, counted: bool, unsampled: str) -> Iterator[Weaker]:
+    """Limits that are enforced less than they say.
+
+    ``counted``: lanes count their processes. ``unsampled``: why they do not look at memory.
+    """
+    if limits.memory is not None and unsampled:
+        yield Weaker("memory", f"it binds single processes only (RLIMIT_DATA): {unsampled}")
+    elif limits.memory is not None:
+        cause = (
+            "it is looked at every 20 ms and may be passed for that long; what no process maps "
+            "(memory files, pipes) is not counted"
+        )
+        yield Weaker("memory", cause)
     if limits.processes is not None and not counted:
         who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
         yield Weaker("processes", f"RLIMIT_NPROC {who}", "namespaces, on Linux 6.14 or newer")

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 import _sandcore
 from sandbox.backends.basis import Basis, compile_with_basis
-from sandbox.backends.enforceable import counts_processes, weaker_host, weaker_program
+from sandbox.backends.enforceable import (
+    counts_processes,
+    weaker_host,
+    weaker_program,
+    why_unsampled,
+)
 from sandbox.backends.layout import TMP, has_tmp
 from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal
@@ -91,7 +96,8 @@ class Ground:
     """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
 
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
-    ``counted``: whether a lane can be told how many processes its command may have.
+    ``counted``: whether a lane can be told how many processes its command may have;
+    ``unsampled``: why it cannot look at the memory of them all, empty: it can.
     """
 
     blob: _sandcore.Policy
@@ -100,6 +106,7 @@ class Ground:
     weaker: tuple[Weaker, ...] = ()
     tmp: str = ""
     counted: bool = False
+    unsampled: str = ""
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -111,7 +118,9 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         *weaker_host(resolved, abi, refusal),
         *weaker_program(resolved, helper),
     )
-    return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
+    blob = compile_blob(resolved.policy, rules, abi)
+    unsampled = why_unsampled(resolved, "landlock", abi)
+    return Ground(blob, basis, "landlock", weaker, unsampled=unsampled)
 
 
 def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
@@ -123,9 +132,11 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
-    return Ground(blob, basis, "namespaces", weaker, tmp, counts_processes(release))
+    counted, unsampled = counts_processes(release), why_unsampled(resolved, "namespaces", abi)
+    return Ground(blob, basis, "namespaces", weaker, tmp, counted, unsampled)
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:
     """The ground of a policy that enforces nothing."""
-    return Ground(compile_blob(policy, None, 0), Basis.nothing(), "none")
+    unsampled = "nothing tells the command's processes from others"
+    return Ground(compile_blob(policy, None, 0), Basis.nothing(), "none", unsampled=unsampled)

@@ -151,7 +151,7 @@ class LandlockConfinement:
 
     def _enforcement(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""
-        parts = weaker_limits(limits, self._ground.counted)
+        parts = weaker_limits(limits, self._ground.counted, self._ground.unsampled)
         watched = self.guard.weaker if self.guard is not None else ()
         return Enforcement(self._ground.isolation, (*self._ground.weaker, *parts, *watched))
 
@@ -174,6 +174,7 @@ class LandlockConfinement:
         processes = self._processes(limits)
         seat = self._free_seat(processes) or self._new_seat(processes)
         seat.rlimits = rlimits(limits, self._ground.counted)
+        seat.memory = limits.memory or 0 if not self._ground.unsampled else 0
         same = limits == self._limits
         seat.enforcement = self.enforcement if same else self._enforcement(limits)
         return seat
@@ -266,7 +267,16 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "enforcement", "lane", "processes", "rlimits", "tmp")
+    __slots__ = (
+        "_confinement",
+        "_null",
+        "enforcement",
+        "lane",
+        "memory",
+        "processes",
+        "rlimits",
+        "tmp",
+    )
 
     def __init__(
         self,
@@ -280,6 +290,7 @@ class LandlockSeat:
         self._null = null
         self.enforcement = confinement.enforcement
         self.rlimits: Sequence[tuple[int, int, int]] = ()
+        self.memory = 0
         self.processes = processes
         self.lane = lane
         self.tmp = tmp
@@ -307,7 +318,7 @@ class LandlockSeat:
                 request.env,
                 request.env_count,
                 request.cwd,
-                limits=request.limits,
+                limits=self.rlimits,
                 input=request.input,
                 stdin=request.stdin if request.stdin >= 0 else self._null,
                 stdout=request.stdout,
@@ -316,6 +327,7 @@ class LandlockSeat:
                 err_cap=request.cap,
                 timeout=request.timeout,
                 keep_session=request.terminal,
+                memory=self.memory,
             )
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
