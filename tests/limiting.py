@@ -305,6 +305,58 @@ def memory_that_cannot_be_looked_at_is_reported(w: Path) -> None:
         assert not result.memory_exceeded and result.ok, result.text
 
 
+FULL = """
+import errno, os, sys
+place, block, written = sys.argv[1], b"x" * (1 << 20), 0
+try:
+    with open(f"{place}/full", "wb", buffering=0) as file:
+        while written < 200 << 20:
+            written += file.write(block)
+except OSError as error:
+    print(written >> 20, errno.errorcode[error.errno])
+"""
+FILES = """
+import errno, os, sys
+made = 0
+try:
+    while made < 50_000:
+        os.mknod(f"{sys.argv[1]}/{made}")
+        made += 1
+except OSError as error:
+    print(made // 1024, errno.errorcode[error.errno])
+"""
+
+
+def available() -> int:
+    """MiB of the host's memory that are free, or can be made so."""
+    text = Path("/proc/meminfo").read_text()
+    return int(text.partition("MemAvailable:")[2].split()[0]) // 1024
+
+
+def temporary_directories_are_full_at_their_size(w: Path) -> None:
+    before = available()
+    with a_sandbox(w, Limits(tmp=32 * M)) as box:
+        for place in ("/tmp", "/dev/shm"):
+            result = box.run([PYTHON, "-c", FULL, place])
+            assert result.out == "32 ENOSPC\n", result.text
+            assert before - available() < 32 * 2 + 300
+            assert box.run(f"rm {place}/full && touch {place}/next").ok
+            # A thousandth and the directory itself count as files.
+            result = box.run([PYTHON, "-c", FILES, place])
+            assert result.out in ("7 ENOSPC\n", "8 ENOSPC\n"), result.text
+        assert parts(box.run("true")).get("tmp-size") is None
+        said = parts(box.run("true", limits=Limits(tmp=16 * M)))
+        assert str(32 * M) in said["tmp-size"]
+    with a_sandbox(w, Limits()) as box:
+        sizes = box.run("df -B1 --output=size /tmp /dev/shm").out.split()[1:]
+        assert sizes == [str(2 << 30)] * 2, sizes
+        assert box.run([PYTHON, "-c", FULL, "/tmp"]).out == "", "the twin: there is room"
+    with a_sandbox(w, Limits(tmp=None)) as box:
+        half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        size = int(box.run("df -B1 --output=size /tmp").out.split()[1])
+        assert abs(size - half) < half // 4, (size, half)
+
+
 def main(name: str, w: str) -> None:
     """Runs one body."""
     warnings.simplefilter("ignore", sandbox.SandboxWeakened)

@@ -155,6 +155,14 @@ def test_memory_that_cannot_be_looked_at_is_reported(body: Callable[[str], None]
     body("memory_that_cannot_be_looked_at_is_reported")
 
 
+@each_user
+@in_namespaces
+def test_temporary_directories_are_full_at_their_size_and_the_host_has_its_memory(
+    body: Callable[[str], None],
+) -> None:
+    body("temporary_directories_are_full_at_their_size")
+
+
 def test_a_lane_without_a_scope_refuses_to_look_at_memory() -> None:
     with lanekit.lane(given=lanekit.unconfined()) as one:
         outcome = lanekit.sh(one, "true", memory=1 << 30)

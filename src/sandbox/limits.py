@@ -25,6 +25,7 @@ _RANGES: dict[str, tuple[int, int, str]] = {
     "core": (0, _BYTES_MAX, "bytes"),
     "processes": (1, 2**22 - 300, "processes"),
     "memory": (2**20, _BYTES_MAX, "bytes"),
+    "tmp": (2**20, _BYTES_MAX, "bytes"),
     "output": (0, 2**32, "bytes"),
 }
 
@@ -70,6 +71,10 @@ class Limits:
       that they map, and what of these is in swap. It is looked at every 20 ms, and what has more is
       ended (``Result.memory_exceeded``); so it may be passed for a moment. One process cannot map
       much more at all (RLIMIT_DATA).
+    - ``tmp``: bytes in each of ``/tmp`` and ``/dev/shm`` where these are the sandbox's own
+      (namespaces) and lie in memory, and a file for every 4 KiB of it; 2 GiB, enough for what tools
+      unpack, and not all memory of a usual machine (the kernel's own limit, None, is half of it for
+      each). They belong to the whole sandbox: the number of its policy counts.
     - ``output``: bytes kept of standard output and of standard error, each; 10 MiB. The rest is
       counted and dropped, the command is not slowed. 0 keeps nothing and only counts.
 
@@ -83,6 +88,7 @@ class Limits:
     core: int | None = 0
     processes: int | None = None
     memory: int | None = None
+    tmp: int | None = 2 * 1024**3
     output: int = 10 * 1024 * 1024
 
     def __post_init__(self) -> None:

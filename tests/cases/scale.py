@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from casekit import alive, children, python
+from casekit import alive, children, python, skip
 
 import sandbox
 
@@ -214,3 +214,14 @@ def case_138_runtimes_that_map_much_start_under_a_limit_of_memory(w: Path, o: Pa
         takes = "held = [bytearray(8 << 20) for _ in range(90)]; import time; time.sleep(9)"
         over = box.run([python(), "-c", takes])
         assert over.memory_exceeded and over.exit_status == 137, over.text
+
+
+def case_138_a_temporary_directory_in_memory_has_a_size(w: Path, o: Path) -> None:
+    policy = sandbox.workspace_write(w).with_limits(sandbox.Limits(tmp=8 << 20))
+    with sandbox.Sandbox(policy) as box:
+        if box.enforcement.isolation != "namespaces":
+            skip("needs namespaces: elsewhere TMPDIR is a directory of the host")
+        for place in ("/tmp", "/dev/shm"):
+            assert box.run(f"head -c 7M /dev/zero >{place}/f").ok
+            full = box.run(f"head -c 9M /dev/zero >{place}/f")
+            assert full.returncode == 1 and "No space left" in full.err, full.text

@@ -6,6 +6,7 @@ said (the design's table).
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -153,11 +154,17 @@ def why_unsampled(resolved: ResolvedPolicy, isolation: str, abi: int) -> str:
     return ""
 
 
-def weaker_limits(limits: Limits, counted: bool, unsampled: str) -> Iterator[Weaker]:
+def weaker_limits(
+    limits: Limits, counted: bool, unsampled: str, shared: Limits
+) -> Iterator[Weaker]:
     """Limits that are enforced less than they say.
 
     ``counted``: lanes count their processes. ``unsampled``: why they do not look at memory.
+    ``shared``: the limits of the policy, for what all commands of a sandbox have in common.
     """
+    if (limits.tmp or math.inf) < (shared.tmp or math.inf):
+        size = f"{shared.tmp} bytes" if shared.tmp else "without a limit"
+        yield Weaker("tmp-size", f"/tmp is the whole sandbox's, and {size}", "say it in the policy")
     if limits.memory is not None and unsampled:
         yield Weaker("memory", f"it binds single processes only (RLIMIT_DATA): {unsampled}")
     elif limits.memory is not None:

@@ -151,7 +151,8 @@ class LandlockConfinement:
 
     def _enforcement(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""
-        parts = weaker_limits(limits, self._ground.counted, self._ground.unsampled)
+        shared = self._limits if self._ground.tmp else limits
+        parts = weaker_limits(limits, self._ground.counted, self._ground.unsampled, shared)
         watched = self.guard.weaker if self.guard is not None else ()
         return Enforcement(self._ground.isolation, (*self._ground.weaker, *parts, *watched))
 

@@ -67,6 +67,9 @@ _OPTIONS = (
     click.option(
         "--memory", metavar="SIZE", type=size, help="Of all processes together, such as 512M."
     ),
+    click.option(
+        "--tmp", metavar="SIZE", type=size, help="Of /tmp and /dev/shm each, where it has its own."
+    ),
     click.option("--processes", metavar="N", type=int, help="At one time, threads counted."),
 )
 
@@ -92,6 +95,7 @@ def policy_options(command: Command) -> Command:
         env: Sequence[str],
         memory: int | None,
         processes: int | None,
+        tmp: int | None,
         **others: Any,
     ) -> Any:
         policy = preset(_mode(read_only, auto, full_access))
@@ -99,7 +103,8 @@ def policy_options(command: Command) -> Command:
         for name in allow_secret:
             policy = policy.allow_secret(name)
         policy = policy_of(policy, network, isolation, env)
-        return command(policy=_with_limits(policy, memory=memory, processes=processes), **others)
+        policy = _with_limits(policy, memory=memory, processes=processes, tmp=tmp)
+        return command(policy=policy, **others)
 
     for option in reversed(_OPTIONS):
         with_policy = option(with_policy)
