@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -355,6 +356,128 @@ def temporary_directories_are_full_at_their_size(w: Path) -> None:
         half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         size = int(box.run("df -B1 --output=size /tmp").out.split()[1])
         assert abs(size - half) < half // 4, (size, half)
+
+
+GROW = """
+import errno, os, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for size in (1 << 20, (1 << 20) + 1):
+    try:
+        os.truncate(os.open("grown", os.O_CREAT | os.O_WRONLY), size)
+        print("ok")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+OPEN = """
+import errno, os
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    print(held[-1], errno.errorcode[error.errno])
+"""
+RAISE = """
+import errno, resource
+for kind in (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (hard, hard))  # the twin
+    try:
+        resource.setrlimit(kind, (hard + 1, hard + 1))
+        print("raised")
+    except ValueError as error:
+        print("refused", error)
+"""
+
+
+def limits_of_the_kernel_hold(w: Path) -> None:
+    limits = Limits(cpu=1, open_files=32, file_size=M, core=0)
+    with a_sandbox(w, limits) as box:
+        busy = "import os\nif os.fork() == 0:\n    while True: pass\nprint(os.wait()[1])"
+        assert box.run([PYTHON, "-c", busy], timeout=60).out == "9\n", "each process its own"
+        spent = box.run([PYTHON, "-c", "while True: pass"], timeout=60)
+        assert spent.signal == 9 and not spent.timed_out and 0.8 < spent.usage.cpu < 3
+        assert box.run([PYTHON, "-c", GROW]).out == "ok\nEFBIG\n"
+        assert box.run("head -c 2M /dev/zero >flood").returncode == 128 + 25  # SIGXFSZ
+        assert box.run([PYTHON, "-c", OPEN]).out == "31 EMFILE\n"
+        refused = box.run([PYTHON, "-c", RAISE])
+        assert refused.out.count("refused") == 3 and "raised" not in refused.out, refused.text
+        free = box.run([PYTHON, "-c", GROW], limits=Limits())
+        assert free.out == "ok\nok\n", "limits are those of the command"
+
+
+# What would change what the next command of the lane inherits. Argument: the lane, or 0: oneself.
+REACH = """
+import ctypes, errno, json, os, resource, sys
+LIBC = ctypes.CDLL(None, use_errno=True)
+IOPRIO = 251 if os.uname().machine == "x86_64" else 30
+def ioprio(which, who):
+    if LIBC.syscall(IOPRIO, which, who, 2 << 13 | 6) < 0:
+        raise OSError(ctypes.get_errno(), "ioprio_set")
+def lower(pid):
+    soft, hard = resource.prlimit(0, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard - 1, hard - 1))
+lane, own = int(sys.argv[1]), {min(os.sched_getaffinity(0))}
+param = os.sched_param(0)
+ACTS = {
+    "limit": lambda p: lower(p),
+    "affinity": lambda p: os.sched_setaffinity(p, own),
+    "scheduler": lambda p: os.sched_setscheduler(p, os.SCHED_BATCH, param),
+    "parameter": lambda p: os.sched_setparam(p, param),
+    "nice": lambda p: os.setpriority(os.PRIO_PROCESS, p, 7),
+    "ioprio": lambda p: ioprio(1, p),
+}
+WIDE = {
+    "nice of a group": lambda p: os.setpriority(os.PRIO_PGRP, os.getpgid(p), 7),
+    "nice of the user": lambda p: os.setpriority(os.PRIO_USER, os.getuid(), 7),
+    "ioprio of a group": lambda p: ioprio(2, os.getpgid(p)),
+    "ioprio of the user": lambda p: ioprio(3, os.getuid()),
+    "session": lambda p: open(f"/proc/{p}/autogroup", "w").write("7"),
+    "oom": lambda p: open(f"/proc/{p}/oom_score_adj", "w").write("900"),
+}
+def tried(act, pid):
+    try:
+        act(pid)
+        return ""
+    except OSError as error:
+        return errno.errorcode[error.errno]
+print(json.dumps({
+    "lane": {name: tried(act, lane) for name, act in (ACTS | WIDE).items()},
+    "self": {name: tried(act, 0) for name, act in ACTS.items()},
+}))
+"""
+SHOWN = "cut -d' ' -f18-19 /proc/self/stat; ulimit -n; nproc; taskset -p $$ | cut -d: -f2; ionice"
+
+
+def state_of(pid: int) -> list[object]:
+    """What a process hands on to its children, as the host sees it."""
+    with open(f"/proc/{pid}/stat") as file:
+        nice = file.read().rpartition(")")[2].split()[16]
+    number = 252 if os.uname().machine == "x86_64" else 31
+    ioprio = ctypes.CDLL(None).syscall(number, 1, pid)
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    scheduler = os.sched_getscheduler(pid)
+    score = Path(f"/proc/{pid}/oom_score_adj").read_text()
+    return [limits, nice, os.sched_getaffinity(pid), scheduler, ioprio, score]
+
+
+def what_a_lane_hands_on_cannot_be_changed_from_below(w: Path) -> None:
+    with a_sandbox(w, Limits()) as box:
+        before = box.run(SHOWN)
+        helper = box._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
+        (lane,) = children(helper)
+        kept = state_of(lane), state_of(helper)
+        for target in ("1", "$PPID") if NAMESPACES else ("$PPID",):
+            program = f'exec {PYTHON} -c "$PROGRAM" {target}'
+            result = box.run(["/bin/sh", "-c", program], env={"PROGRAM": REACH})
+            found = json.loads(result.out)
+            assert set(found["self"].values()) == {""}, ("the twin", found)
+            refusals = set(found["lane"].values())
+            assert refusals <= {"EPERM", "EACCES", "EROFS", "ESRCH", "ENOENT"}, found
+            assert {found["lane"][name] for name in found["self"]} == {"EPERM"}, found
+        assert (state_of(lane), state_of(helper)) == kept
+        assert children(helper) == [lane], "it is the same lane that serves the next one"
+        assert box.run(SHOWN).out == before.out
 
 
 def main(name: str, w: str) -> None:

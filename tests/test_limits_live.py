@@ -163,6 +163,22 @@ def test_temporary_directories_are_full_at_their_size_and_the_host_has_its_memor
     body("temporary_directories_are_full_at_their_size")
 
 
+@each_user
+@each_isolation
+def test_processor_time_file_size_and_descriptors_are_limited(
+    body: Callable[[str], None],
+) -> None:
+    body("limits_of_the_kernel_hold")
+
+
+@each_user
+@each_isolation
+def test_what_a_lane_hands_on_to_the_next_command_cannot_be_changed_from_below(
+    body: Callable[[str], None],
+) -> None:
+    body("what_a_lane_hands_on_cannot_be_changed_from_below")
+
+
 def test_a_lane_without_a_scope_refuses_to_look_at_memory() -> None:
     with lanekit.lane(given=lanekit.unconfined()) as one:
         outcome = lanekit.sh(one, "true", memory=1 << 30)
