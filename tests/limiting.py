@@ -306,6 +306,23 @@ def memory_that_cannot_be_looked_at_is_reported(w: Path) -> None:
         assert not result.memory_exceeded and result.ok, result.text
 
 
+def limits_hold_for_commands_that_go_on(w: Path) -> None:
+    with a_sandbox(w, Limits(processes=200)) as box:
+        words = [PYTHON, "-c", TAKE + SEVERAL.replace("SECONDS", "30")]
+        going_on = box.popen(words, limits=Limits(memory=150 * M), timeout=60)
+        result = going_on.wait()
+        assert result.memory_exceeded and result.exit_status == 137 and not result.timed_out
+        assert "memory" in parts(result)
+        late = box.popen([PYTHON, "-c", TAKE + "take(50)"], limits=Limits(memory=150 * M, wall=1))
+        ended = late.wait()
+        assert (ended.timed_out, ended.memory_exceeded) == (True, False)
+        if NAMESPACES:
+            output = os.memfd_create("output")
+            filled = box.popen([PYTHON, "-c", FILL], limits=Limits(processes=7), stdout=output)
+            assert filled.wait().ok
+            assert os.pread(output, 100, 0) == b"6 EAGAIN\n"
+
+
 FULL = """
 import errno, os, sys
 place, block, written = sys.argv[1], b"x" * (1 << 20), 0

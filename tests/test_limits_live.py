@@ -156,6 +156,12 @@ def test_memory_that_cannot_be_looked_at_is_reported(body: Callable[[str], None]
 
 
 @each_user
+@each_isolation
+def test_limits_hold_for_commands_that_go_on(body: Callable[[str], None]) -> None:
+    body("limits_hold_for_commands_that_go_on")
+
+
+@each_user
 @in_namespaces
 def test_temporary_directories_are_full_at_their_size_and_the_host_has_its_memory(
     body: Callable[[str], None],

@@ -15,13 +15,24 @@
 #include <sys/wait.h>
 #include <time.h>
 
+enum { LOOK_NS = 250000000, SECOND_NS = 1000000000 };
+
 struct command {
     int32_t pid, pidfd;
     int32_t status;
     int32_t ended;
+    int32_t background, timed_out;
+    int64_t began_ns, until_ns; /* until_ns: when its time is up */
     struct wire_usage usage;
     struct memory_watch memory;
 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now = {0};
+    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
@@ -95,19 +106,18 @@ static int anything_left(struct command *command)
     }
 }
 
-#define ORPHANS_NS (INT64_C(250) * 1000000)
-
 enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* What happens first; leader is the pidfd of a command, -1: none; TIME_PASSED after the pause, 0: never. */
+/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: after the pause;
+ * INT64_MAX: never. */
 static enum happening await(const struct helper *helper, int socket, int leader, int64_t pause_ns)
 {
-    struct timespec pause = {.tv_sec = pause_ns / 1000000000, .tv_nsec = pause_ns % 1000000000};
+    struct timespec pause = {.tv_sec = pause_ns / SECOND_NS, .tv_nsec = pause_ns % SECOND_NS};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, pause_ns ? &pause : 0, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 3, pause_ns == INT64_MAX ? 0 : &pause, 0, 0);
         if (ready == 0) {
             return TIME_PASSED;
         }
@@ -120,30 +130,36 @@ static enum happening await(const struct helper *helper, int socket, int leader,
     }
 }
 
-/* How long to wait before something is to be looked at: memory where that has a limit; orphans of a
- * long command, or they stay zombies until it ends. */
-static int64_t pause_of(const struct command *command, int leader)
+/* How long to sleep until something is to be looked at: the memory of a tree with a limit of it, the
+ * clock, and orphans of a long command, or they stay zombies until it ends. */
+static int64_t nap(const struct command *command, int leader)
 {
-    if (command->memory.most) {
-        return command->memory.pause_ns;
+    int64_t pause = leader < 0 ? INT64_MAX : LOOK_NS;
+    pause = command->memory.most ? command->memory.pause_ns : pause;
+    if (leader >= 0 && command->until_ns != INT64_MAX) {
+        int64_t rest = command->until_ns - now_ns();
+        pause = rest < pause ? rest : pause;
     }
-    return leader < 0 ? 0 : ORPHANS_NS;
+    return pause < 0 ? 0 : pause;
 }
 
-/* Waits until the leader ends (its pidfd; -1: it has), the caller has had enough, or the tree has too
- * much memory. False: caller or root is gone. */
+/* After a nap: true when the leader (-1: nobody waits for it any more) has ended, or the tree must. */
+static int is_over(struct command *command, int leader)
+{
+    anything_left(command);
+    command->timed_out = !command->ended && now_ns() >= command->until_ns;
+    return (leader >= 0 && command->ended) || command->timed_out ||
+           (command->memory.most && memory_look(&command->memory));
+}
+
+/* Waits until the leader ends (its pidfd; -1: it has), its time is up, its tree has too much memory, or
+ * the caller has had enough. False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
     enum happening first;
-    while ((first = await(helper, socket, leader, pause_of(command, leader))) == TIME_PASSED) {
-        anything_left(command);
-        if (command->memory.most && memory_look(&command->memory)) {
-            return 1;
-        }
-        if (leader >= 0 && command->ended) {
-            return 1;
-        }
-    }
+    do {
+        first = await(helper, socket, leader, nap(command, leader));
+    } while (first == TIME_PASSED && !is_over(command, leader));
     if (first != CALLER_SPOKE) {
         return first != ROOT_ENDED;
     }
@@ -156,7 +172,7 @@ static int await_order(const struct helper *helper, int socket, struct command *
 static void send_failure(int socket, const struct plan *plan)
 {
     struct wire_reply failed = {.kind = WIRE_FAILED, .report = plan->report};
-    helper_send(socket, &failed, -1);
+    helper_send(socket, &failed, 0, 0);
 }
 
 /* Follows a command to the end of its whole tree. False: caller or root is gone; a command that was
@@ -168,10 +184,10 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
     int left = anything_left(command);
-    if (present && left && command->ended && !command->memory.exceeded) {
+    if (present && left && command->ended && !command->background && !command->memory.exceeded) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
-        helper_send(socket, &early, -1);
+        helper_send(socket, &early, 0, 0);
         present = await_order(helper, socket, command, -1);
     }
     if (left) {
@@ -189,9 +205,12 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .pid = command->pid,
                               .status = command->status,
                               .swept = swept,
+                              .timed_out = (uint32_t)command->timed_out,
                               .over_memory = (uint32_t)command->memory.exceeded,
-                              .usage = command->usage};
-    helper_send(socket, &done, -1);
+                              .usage = command->usage,
+                              .duration_ns =
+                                  command->background ? now_ns() - command->began_ns : 0};
+    helper_send(socket, &done, 0, 0);
     return 1;
 }
 
@@ -220,6 +239,21 @@ static void watch_memory(const struct helper *helper, struct request *request,
     }
 }
 
+static void set_clock(struct command *command, const struct request *request)
+{
+    command->until_ns = INT64_MAX;
+    command->began_ns = request->background ? now_ns() : 0;
+    if (request->timeout_ns && request->timeout_ns < (uint64_t)(INT64_MAX - command->began_ns)) {
+        command->until_ns = command->began_ns + (int64_t)request->timeout_ns;
+    }
+}
+
+static void send_started(int socket, const struct request *request)
+{
+    struct wire_reply started = {.kind = WIRE_STARTED, .pid = request->pid};
+    helper_send(socket, &started, &request->pidfd, request->pidfd >= 0);
+}
+
 /* One request from its packet to its last reply. False: the caller is gone. */
 static int serve(const struct helper *helper, int socket, struct request *request)
 {
@@ -227,15 +261,20 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
     settle_group(helper, plan);
-    struct command command = {0};
+    struct command command = {.background = request->background};
     watch_memory(helper, request, &command.memory);
-    /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
-    request_start(helper, request, SIGCHLD, 0);
+    /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
+     * Who asked for a command in the background wants to know whether there is one. */
+    request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
     if (request->pid > 0) {
         command.pid = request->pid;
         command.pidfd = request->pidfd;
+        set_clock(&command, request);
+        if (request->background && plan->report.stage == STAGE_NONE) {
+            send_started(socket, request);
+        }
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
@@ -252,8 +291,8 @@ void lane_main(struct helper *helper, int socket)
     int error = confine_lane(helper, &report);
     report.stage = error ? report.stage : STAGE_NONE;
     report.error = (int32_t)-error;
-    helper_send_ready(helper, socket, &report);
-    while (error == 0 && await(helper, socket, -1, 0) == CALLER_SPOKE) {
+    helper_send_ready(helper, socket, &report, 0, 0);
+    while (error == 0 && await(helper, socket, -1, INT64_MAX) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {

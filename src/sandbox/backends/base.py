@@ -22,7 +22,9 @@ __all__ = [
     "ConfinementLost",
     "IsolationRefused",
     "Outcome",
+    "Question",
     "Request",
+    "Running",
     "Seat",
 ]
 
@@ -48,8 +50,10 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items. ``stdin`` is a fd; ``stdout`` and
-    ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in seconds.
+    NUL-terminated items; ``limits`` are (resource, soft, hard), and ``memory`` bytes of its whole
+    tree, 0 for any number, both as the seat has them. ``stdin`` is a fd, or -1 for nothing to read;
+    ``stdout`` and ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in
+    seconds.
     """
 
     programs: Sequence[bytes]
@@ -57,13 +61,15 @@ class Request:
     env: bytes
     env_count: int
     cwd: bytes
-    input: bytes | None
-    stdin: int
-    stdout: int
-    stderr: int
+    limits: Sequence[tuple[int, int, int]]
+    memory: int
     cap: int
     timeout: float | None
-    terminal: bool
+    input: bytes | None = None
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    terminal: bool = False
 
 
 class Outcome(NamedTuple):
@@ -96,17 +102,55 @@ class Outcome(NamedTuple):
     duration: float
 
 
+class Question(NamedTuple):
+    """A policy and whose it is: what ``resolve`` takes, in its order."""
+
+    policy: SandboxPolicy
+    workspace: str | None
+    home: str
+    tmp: str
+    homes: tuple[str, ...]
+
+
+class Running(Protocol):
+    """A command that goes on in a seat."""
+
+    pid: int
+
+    def wait(self, timeout: float | None) -> tuple[Outcome, tuple[Denial, ...]] | None:
+        """What came of it; None when it is not over after so many seconds.
+
+        The same each time, for one thread at a time. Raises ``ConfinementLost``.
+        """
+
+    def kill(self) -> None:
+        """Ends it and all below it. Does not wait. Not to be called after its end."""
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal. Not to be called after its end."""
+
+
 class Seat(Protocol):
     """A place for one command at a time, with a temporary directory of its own.
 
-    It sees to the limits that it was taken with; ``enforcement`` says which it enforces less.
+    ``rlimits`` and ``memory``: the limits that it was taken with, for the request; ``enforcement``
+    says which of them are enforced less than they say.
     """
 
     tmp: str
     enforcement: Enforcement
+    rlimits: Sequence[tuple[int, int, int]]
+    memory: int
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
+
+    def start(self, request: Request, *, owns_terminal: bool) -> Running:
+        """Starts a command that goes on; one that did not start is over at once.
+
+        All three streams are fds; ``owns_terminal``: they are a terminal that becomes its own.
+        Raises ``ConfinementLost``.
+        """
 
     def leave(self) -> None:
         """Gives the place back."""
@@ -126,6 +170,9 @@ class Confinement(Protocol):
         Raises what starting raises.
         """
 
+    def clear(self) -> None:
+        """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
+
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""
 
@@ -141,6 +188,9 @@ class Backend(Protocol):
 
         Raises ``Unenforceable`` when the host has none that the policy accepts.
         """
+
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """The policy with real paths. Raises what ``resolve`` raises."""
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> Confinement:
         """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs.

@@ -98,6 +98,8 @@ class Ground:
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
     ``counted``: whether a lane can be told how many processes its command may have;
     ``unsampled``: why it cannot look at the memory of them all, empty: it can.
+    ``scratch``: what stays in each directory of its own when it is cleared. ``guarded``: protected
+    paths that nothing holds, so that they have to be looked after.
     """
 
     blob: _sandcore.Policy
@@ -107,6 +109,8 @@ class Ground:
     tmp: str = ""
     counted: bool = False
     unsampled: str = ""
+    scratch: tuple[frozenset[str], ...] = ()
+    guarded: tuple[str, ...] = ()
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -120,7 +124,7 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
     )
     blob = compile_blob(resolved.policy, rules, abi)
     unsampled = why_unsampled(resolved, "landlock", abi)
-    return Ground(blob, basis, "landlock", weaker, unsampled=unsampled)
+    return Ground(blob, basis, "landlock", weaker, guarded=resolved.protected, unsampled=unsampled)
 
 
 def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
@@ -132,8 +136,18 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
-    counted, unsampled = counts_processes(release), why_unsampled(resolved, "namespaces", abi)
-    return Ground(blob, basis, "namespaces", weaker, tmp, counted, unsampled)
+    held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
+    return Ground(
+        blob,
+        basis,
+        "namespaces",
+        weaker,
+        tmp,
+        counted=counts_processes(release),
+        unsampled=why_unsampled(resolved, "namespaces", abi),
+        scratch=layout.scratch,
+        guarded=tuple(path for path in resolved.protected if path not in held),
+    )
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:

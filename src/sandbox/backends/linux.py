@@ -6,31 +6,30 @@ filter. Whether namespaces can be had is found out by having them: hosts refuse 
 
 from __future__ import annotations
 
-import errno
 import os
 import weakref
 from collections.abc import Sequence
 from typing import cast
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
+from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Question, Request
 from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
+from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
+from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
-from sandbox.backends.rlimits import rlimits
-from sandbox.backends.temporary import Temporary
-from sandbox.errors import SandboxLost, Unenforceable, start_error
+from sandbox.backends.rlimits import hard_limits, rlimits
+from sandbox.backends.running import LaneRunning
+from sandbox.backends.temporary import Scratch, Temporary
+from sandbox.errors import SandboxLost, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Denial, Enforcement
 
 __all__ = ["LandlockConfinement", "LinuxBackend"]
-
-# What a mount that fails says of the path; anything else says something of the host.
-_ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
 
 
 class LinuxBackend:
@@ -41,9 +40,12 @@ class LinuxBackend:
     old one in which commands still run, and the one after it) share the temporary directories.
     """
 
-    def __init__(self, probe: _sandcore.Probe | None = None) -> None:
+    def __init__(self, probe: _sandcore.Probe | None = None, *, namespaces: bool = True) -> None:
+        self._namespaces = namespaces
         self.probe = probe if probe is not None else _sandcore.probe()
+        self._prepared = Prepared()
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
+        self._why: Refusal | None = None  # the latest one, also where it may be another next time
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
@@ -61,32 +63,47 @@ class LinuxBackend:
             return ("none",)
         check_filters(self.probe)
         found = []
-        if self._refusal is None and os.environ.get("SANDBOX_ISOLATION") != "landlock":
+        wanted = self._namespaces and os.environ.get("SANDBOX_ISOLATION") != "landlock"
+        if self._refusal is None and wanted:
             found.append("namespaces")
         try:
-            check_host(policy, self.probe, self._refusal)
+            check_host(policy, self.probe, self._refusal or self._why)
             found.append("landlock")
         except Unenforceable:
             if not found:
                 raise
         return found
 
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """See ``Backend.resolve``."""
+        if isolation != "namespaces":
+            return resolve(*question)
+        found = self._prepared.resolved(question)
+        if found is None:
+            found = resolve(*question)
+            ground = self._in_namespaces(found)
+            self._prepared.keep(question, found, ground)
+        return found
+
+    def _in_namespaces(self, resolved: ResolvedPolicy) -> Ground:
+        return in_namespaces(resolved, self.probe.landlock_abi, self.probe.release)
+
     def start(self, resolved: ResolvedPolicy, isolation: str) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
-        guard = None if isolation == "none" else self._guard(resolved)
-        ground: Ground
         if isolation == "namespaces":
-            ground = in_namespaces(resolved, self.probe.landlock_abi, self.probe.release)
+            ground = self._prepared.ground(resolved) or self._in_namespaces(resolved)
         elif isolation == "landlock":
-            ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
+            ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
+        guard = None if isolation == "none" else self._guard(resolved, ground.guarded)
         try:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
+            self._why = refusal
             if failed.stage == "namespaces":
                 self._refusal = refusal  # so will it be the next time
             raise IsolationRefused(refusal.cause, refusal.mend) from None
@@ -95,27 +112,20 @@ class LinuxBackend:
         """The temporary directories below a sandbox's own, for a policy that has one."""
         if not root:
             return None
-        with self._lock:
-            return self._temporary.setdefault((os.getpid(), root), Temporary(root))
+        with self._lock.held:
+            key = (os.getpid(), root)
+            return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
-    def _guard(self, resolved: ResolvedPolicy) -> Guard:
+    def _guard(self, resolved: ResolvedPolicy, guarded: tuple[str, ...]) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
         roots = tuple(path for path in resolved.writable if path != resolved.tmp)
-        key = (os.getpid(), roots, resolved.protected)
+        key = (os.getpid(), roots, guarded)
         guard = self._guards.get(key)
         if guard is None:
-            made = Guard(roots, resolved.protected, _sandcore.Stamps)
-            with self._lock:
+            made = Guard(roots, guarded, _sandcore.Stamps)
+            with self._lock.held:
                 guard = self._guards.setdefault(key, made)
         return guard
-
-
-class NamespacesFailed(Exception):
-    """The helper could not make its namespaces, or what is in them."""
-
-    def __init__(self, stage: str, number: int) -> None:
-        self.stage, self.number = stage, number
-        super().__init__(stage, number)
 
 
 def _identity() -> tuple[object, ...]:
@@ -138,29 +148,31 @@ class LandlockConfinement:
         self._idle: list[LandlockSeat] = []
         self._closed = False
         self._retired = False
-        self._ground = ground
+        self.ground = ground
         self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
-        self._limits = resolved.policy.limits
-        self.enforcement = self._enforcement(self._limits)
-        self._helper = _start(ground.blob)
+        self.hard_limits = hard_limits()
+        self.limits = resolved.policy.limits
+        self.enforcement = self.enforcement_of(self.limits)
+        self._helper = start_helper(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
-            self.give_back(self.seat(self._limits))  # whether a lane can be had says if they can
+            self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
 
-    def _enforcement(self, limits: Limits) -> Enforcement:
+    def enforcement_of(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""
-        shared = self._limits if self._ground.tmp else limits
-        parts = weaker_limits(limits, self._ground.counted, self._ground.unsampled, shared)
+        shared = self.limits if self.ground.tmp else limits
+        parts = weaker_limits(limits, self.ground.counted, self.ground.unsampled, shared)
         watched = self.guard.weaker if self.guard is not None else ()
-        return Enforcement(self._ground.isolation, (*self._ground.weaker, *parts, *watched))
+        return Enforcement(self.ground.isolation, (*self.ground.weaker, *parts, *watched))
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self.owned
+            and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
         )
@@ -174,20 +186,17 @@ class LandlockConfinement:
         """A free lane, or a new one."""
         processes = self._processes(limits)
         seat = self._free_seat(processes) or self._new_seat(processes)
-        seat.rlimits = rlimits(limits, self._ground.counted)
-        seat.memory = limits.memory or 0 if not self._ground.unsampled else 0
-        same = limits == self._limits
-        seat.enforcement = self.enforcement if same else self._enforcement(limits)
+        seat.prepare(limits)
         return seat
 
     def _processes(self, limits: Limits) -> int:
         """How many a lane for these limits lets its command have; 0: any number."""
-        return limits.processes or 0 if self._ground.counted else 0
+        return limits.processes or 0 if self.ground.counted else 0
 
     def _free_seat(self, processes: int) -> LandlockSeat | None:
         """An idle one of this number. Without one, those of unusual numbers make room."""
-        usual = self._processes(self._limits)
-        with self._lock:
+        usual = self._processes(self.limits)
+        with self._lock.held:
             fit = [seat for seat in self._idle if seat.processes == processes]
             while fit:
                 seat = fit.pop()
@@ -202,16 +211,9 @@ class LandlockConfinement:
         return None
 
     def _new_seat(self, processes: int) -> LandlockSeat:
+        lane = start_lane(self._helper, processes)
         try:
-            lane = self._helper.lane(processes)
-        except _sandcore.LaneLost as error:
-            raise ConfinementLost(str(error)) from None
-        except _sandcore.StageError as error:
-            if error.stage == "mounts":
-                raise NamespacesFailed(error.stage, error.errno or 0) from None
-            raise start_error(error.stage, error.errno or 0) from None
-        try:
-            tmp = self.temporary.take() if self.temporary is not None else self._ground.tmp
+            tmp = self.temporary.take() if self.temporary is not None else self.ground.tmp
         except SandboxLost:
             lane.close()
             raise
@@ -219,15 +221,22 @@ class LandlockConfinement:
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
-        with self._lock:
+        with self._lock.held:
             if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
         seat.close()
 
+    def clear(self) -> None:
+        """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
+        try:
+            self._scratch.clear()
+        except OSError as error:
+            raise ConfinementLost(f"its own directories: {error.strerror}") from None
+
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""
-        with self._lock:
+        with self._lock.held:
             self._retired = True
             idle, self._idle = self._idle, []
         for seat in idle:
@@ -235,7 +244,7 @@ class LandlockConfinement:
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -251,33 +260,8 @@ class LandlockConfinement:
             self.close()
 
 
-def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
-    try:
-        return _sandcore.Helper(blob, _sandcore.HELPER_PATH)
-    except _sandcore.StageError as error:
-        path = ""
-        if error.stage == "landlock" and error.detail >= 0:
-            path = os.fsdecode(blob.rules[error.detail][0])
-        if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
-            path = os.fsdecode(blob.mounts[error.detail][0])
-        elif error.stage in ("namespaces", "mounts"):
-            raise NamespacesFailed(error.stage, error.errno or 0) from None
-        raise start_error(error.stage, error.errno or 0, path) from None
-
-
 class LandlockSeat:
     """A lane with its temporary directory."""
-
-    __slots__ = (
-        "_confinement",
-        "_null",
-        "enforcement",
-        "lane",
-        "memory",
-        "processes",
-        "rlimits",
-        "tmp",
-    )
 
     def __init__(
         self,
@@ -295,6 +279,18 @@ class LandlockSeat:
         self.processes = processes
         self.lane = lane
         self.tmp = tmp
+        self._limits: Limits | None = None
+
+    def prepare(self, limits: Limits) -> None:
+        """Takes the limits of the next command; usually those of the last."""
+        if limits is self._limits:
+            return
+        place = self._confinement
+        same = limits == place.limits
+        self.rlimits = rlimits(limits, place.hard_limits, place.ground.counted)
+        self.memory = limits.memory or 0 if not place.ground.unsampled else 0
+        self.enforcement = place.enforcement if same else place.enforcement_of(limits)
+        self._limits = limits
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -319,7 +315,7 @@ class LandlockSeat:
                 request.env,
                 request.env_count,
                 request.cwd,
-                limits=self.rlimits,
+                limits=request.limits,
                 input=request.input,
                 stdin=request.stdin if request.stdin >= 0 else self._null,
                 stdout=request.stdout,
@@ -328,11 +324,15 @@ class LandlockSeat:
                 err_cap=request.cap,
                 timeout=request.timeout,
                 keep_session=request.terminal,
-                memory=self.memory,
+                memory=request.memory,
             )
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         return cast(Outcome, outcome)
+
+    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
+        """See ``Seat.start``."""
+        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
