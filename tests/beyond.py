@@ -21,5 +21,4 @@ BEYOND: dict[str, str] = {
 
 NOT_APPLICABLE: dict[int, str] = {
     18: "no supervisor decides while a command runs: the kernel does",
-    138: "there is no memory limit in this version",
 }
