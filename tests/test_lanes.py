@@ -853,7 +853,7 @@ def test_a_terminal_that_is_none_is_refused_by_its_stage(workspace: Path) -> Non
     three = [os.open("/dev/null", os.O_RDWR)] * 3
     with helper(workspace) as made, raw_lane(made) as (_, wire):
         for flags in (TERMINAL, TERMINAL | BACKGROUND):
-            assert ask(wire, request(flags=flags), *three) == (FAILED, 18, errno.ENOTTY)
+            assert ask(wire, request(flags=flags), *three) == (FAILED, 20, errno.ENOTTY)
     os.close(three[0])
 
 
