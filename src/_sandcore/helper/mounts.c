@@ -69,14 +69,17 @@ static int is_of_devices(const char *path)
     return strlen(path) >= sizeof above && memcmp(path, above, sizeof above - 1) == 0;
 }
 
-/* Of one row: what was there, with the flags that it shall have. */
+/* Of one row: what was there, with the flags that it shall have. A device is written to through a
+ * read-only mount too; what that keeps is its mode, owner and times, which are the host's. */
 static int take_tree(const struct policy_mount *mount, const char *path)
 {
     uint64_t attributes = MOUNT_ATTR_NOSUID;
-    attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
-    attributes |= mount->kind == POLICY_MOUNT_READ ? MOUNT_ATTR_RDONLY : 0;
     int tree = tree_clone(path);
-    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
+    int type = tree < 0 ? tree : tree_type(tree);
+    int read_only = mount->kind == POLICY_MOUNT_READ || type == S_IFCHR || type == S_IFBLK;
+    attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
+    attributes |= read_only ? MOUNT_ATTR_RDONLY : 0;
+    int error = type < 0 ? type : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
     if (tree >= 0 && error) {
         tree_drop(tree);
         tree = error;
@@ -103,11 +106,18 @@ static int take_trees(struct layout *layout, int *failed)
     return 0;
 }
 
-static void take_devices(struct layout *layout)
+/* Read-only as in take_tree: root owns them, and `chmod /dev/null` would be felt by everybody. */
+static int take_devices(struct layout *layout)
 {
+    const uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    int error = 0;
     for (unsigned i = 0; i < DEVICES; i++) {
-        layout->device[i] = tree_clone(devices[i]);
+        layout->device[i] = error ? NONE : tree_clone(devices[i]);
+        if (layout->device[i] >= 0) {
+            error = tree_set(layout->device[i], "", AT_EMPTY_PATH, attributes);
+        }
     }
+    return error;
 }
 
 /* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
@@ -278,8 +288,8 @@ static int with_many_fds(struct layout *layout, int *failed)
     if (error) {
         return (int)error;
     }
-    take_devices(layout);
-    int result = take_trees(layout, failed);
+    int result = take_devices(layout);
+    result = result ? result : take_trees(layout, failed);
     result = result ? result : place_all(layout, failed);
     close_trees(layout);
     error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
