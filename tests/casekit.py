@@ -253,7 +253,7 @@ def main(module: str, function: str, w: str, o: str) -> int:
     signal.alarm(110)
     warnings.simplefilter("error", ResourceWarning)
     warnings.simplefilter("ignore", sandbox.SandboxWeakened)
-    body = getattr(importlib.import_module(f"cases.{module}"), function)
+    body = getattr(importlib.import_module(module), function)
     try:
         body(Path(w), Path(o))
     except Skipped as reason:
