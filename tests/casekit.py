@@ -20,7 +20,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -155,7 +155,7 @@ class Listener:
         try:
             while True:
                 peer, _ = self.socket.accept()
-                with peer:
+                with peer, suppress(OSError):  # it may have gone by now
                     peer.sendall(b"HOST")
                 count += 1
         except TimeoutError:

@@ -26,6 +26,8 @@ from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
 __all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
 
+# Of these a sandbox may have its own.
+_OWN = ("/dev/", "/run/", "/tmp/")
 # What programs need to start; those that a machine has.
 _RUNTIME = (
     "/bin",
@@ -244,11 +246,16 @@ def lookup(table: Table, path: str) -> Access:
 
 
 def _needed(table: Table) -> set[str]:
-    """The paths of a table without those that say what is said above them anyway."""
+    """The paths of a table without those that say what is said above them anyway.
+
+    In what a sandbox may have of its own (a private ``/tmp``) to be read is said by being named.
+    """
     return {
         path
         for path, access in table.items()
-        if path == "/" or lookup(table, path.rpartition("/")[0] or "/") is not access
+        if path == "/"
+        or lookup(table, path.rpartition("/")[0] or "/") is not access
+        or (access is Access.READ and path.startswith(_OWN))
     } - ({"/"} if table.get("/") is Access.DENY else set())
 
 

@@ -18,7 +18,7 @@ from sandbox import workspace_write
 
 ROOT = Path(sandbox.__file__).resolve().parent.parent
 CALLER = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 from spacekit import MARK, space
 with space(Path(sys.argv[1])) as box:
@@ -26,34 +26,37 @@ with space(Path(sys.argv[1])) as box:
     env = {MARK: sys.argv[2]}
     for _ in range(2):
         threading.Thread(target=lambda: box.run("setsid sleep 300 & sleep 300", env=env)).start()
+    time.sleep(300)
 """
 
 
 def _state(*places: Path) -> list[str]:
     """Mounts of this namespace, and what lies where something could have been left."""
-    found = [line.split(" ", 1)[1] for line in open("/proc/self/mountinfo")]
-    tops = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(f"/run/user/{os.getuid()}")]
-    for top in tops:
-        try:
-            names = os.listdir(top)
-        except OSError:
-            continue
-        # Others work on this machine: only what could be ours.
-        found += [f"{top}/{name}" for name in names if "sandbox-" in name and name not in ("")]
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    found = [line.split(" ", 1)[1] for line in lines]
     for place in places:
         found += [str(path) for path in place.rglob("*")]
     return sorted(found)
+
+
+def _places(o: Path) -> dict[str, str]:
+    """The environment in which everything that is temporary lies in `o`: /tmp is everybody's."""
+    for name in ("tmp", "run"):
+        (o / name).mkdir(mode=0o700)
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(o / "tmp"))
+    return os.environ | temporary | {"XDG_RUNTIME_DIR": str(o / "run")}
 
 
 def a_killed_caller_leaves_nothing(w: Path, o: Path) -> None:
     """At any moment, during the start too."""
     chance = random.Random(3)
     mark = new_mark()
+    environment = _places(o)
     before = _state(w, o)
     ran = 0
     for attempt in range(30):
         command = [sys.executable, "-W", "ignore", "-c", CALLER, str(w), mark]
-        caller = subprocess.Popen(command, stdout=subprocess.PIPE)
+        caller = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
         assert caller.stdout is not None
         if attempt % 3:
             caller.stdout.readline()
@@ -69,6 +72,7 @@ def a_killed_caller_leaves_nothing(w: Path, o: Path) -> None:
             time.monotonic() < end
         ):
             time.sleep(0.01)
+        caller.stdout.close()
         assert not left, left
     assert ran >= 5  # often enough there was somebody to leave behind
     assert _state(w, o) == before
@@ -108,6 +112,7 @@ def a_killed_root_leaves_nobody_and_is_replaced(w: Path, o: Path) -> None:
 
 
 def closing_leaves_nothing(w: Path, o: Path) -> None:
+    os.environ.update(_places(o))
     before = _state(w, o)
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(5):

@@ -25,7 +25,7 @@ def dev_has_what_programs_need_and_nothing_else(w: Path, o: Path) -> None:
             "disk": "os.open('/dev/kmsg', os.O_RDONLY)",
         }
         found = inside(box, acts)
-        assert found.pop("device") == "EPERM" and found.pop("new") in ("EROFS", "EACCES")
+        assert found.pop("device") in ("EPERM", "EACCES") and found.pop("new") in ("EROFS", "EACCES")
         assert found == {"full": "ENOSPC", "terminal": "ENXIO", "disk": "ENOENT"}
 
 
