@@ -26,6 +26,7 @@ from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
 __all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
 
+_KERNEL = ("/dev", "/proc", "/sys")
 # Of these a sandbox may have its own.
 _OWN = ("/dev/", "/run/", "/tmp/")
 # What programs need to start; those that a machine has.
@@ -174,6 +175,8 @@ def _check_workspace(work: str, home: str) -> None:
         raise WorkspaceRefused(work, f"it contains HOME ({home})", mend)
     if work == "/":
         raise WorkspaceRefused(work, "it is the whole machine", mend)
+    if any(below(work, top) for top in _KERNEL):
+        raise WorkspaceRefused(work, "what is there is the kernel's, and no files", mend)
 
 
 def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[Place], list[str]]:

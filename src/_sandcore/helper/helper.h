@@ -111,6 +111,7 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
+void mounts_reopen(const struct policy_view *policy);
 
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);

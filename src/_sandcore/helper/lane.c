@@ -216,6 +216,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     }
     request_release(request);
     drop_signals();
+    mounts_reopen(&helper->policy);
     return present;
 }
 

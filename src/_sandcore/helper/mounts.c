@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { NONE = -1 };
+enum { NONE = -1, SCRATCH_MODE = 01777 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
@@ -354,4 +354,15 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
         error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
     }
     return error;
+}
+
+/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
+ * command shall find its temporary directory as open as this one did. */
+void mounts_reopen(const struct policy_view *policy)
+{
+    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
+        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
+            SYS_3(SYS_fchmodat, AT_FDCWD, policy->strings + policy->mounts[i].path, SCRATCH_MODE);
+        }
+    }
 }

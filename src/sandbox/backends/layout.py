@@ -267,3 +267,9 @@ def _weaker(resolved: ResolvedPolicy) -> Iterator[Weaker]:
             "a hard link that was there before gives a file outside a name where more is allowed"
         )
         yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
+        cause = "a file that may be read may be locked, and who waits for the lock waits"
+        yield Weaker("locks", cause, "deny what others lock")
+    if resolved.protected:
+        cause = "a repository deeper in a writable directory, or a new one, has hooks as any file"
+        mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
+        yield Weaker("repositories", cause, mend)
