@@ -44,8 +44,8 @@ LADDER = (
     "backends.rules",
     "backends.basis",
     "backends.layout",
-    "backends.namespaces",
     "backends.refusals",
+    "backends.namespaces",
     "backends.rlimits",
     "backends.nofollow",
     "backends.snapshot",
@@ -54,11 +54,17 @@ LADDER = (
     "backends.guard",
     "backends.enforceable",
     "backends.ground",
+    "backends.prepared",
     "backends.scratch",
     "backends.temporary",
+    "backends.running",
     "backends.linux",
     "backends.choose",
     "backends.explain",
+    "communicate",
+    "streams",
+    "process",
+    "notice",
     "live",
     "shared",
     "",  # the package itself: re-exports what is below, and the command line is above it
@@ -85,6 +91,7 @@ IMPORTS_THE_CORE = {
     "backends.ground",
     "backends.linux",
     "backends.namespaces",
+    "backends.running",
 }
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")

@@ -15,6 +15,7 @@ __all__ = [
     "FILTER_ALLOW_PTRACE",
     "FILTER_PRIVATE_IPC",
     "FILTER_UNIX_SCOPED",
+    "HANDLE_MOUNTED",
     "HANDLE_NAMES",
     "HANDLE_READ",
     "HANDLE_SCOPES",
@@ -65,6 +66,7 @@ ACCESS_WRITE: Final[int]
 FILTER_ALLOW_PTRACE: Final[int]
 FILTER_PRIVATE_IPC: Final[int]
 FILTER_UNIX_SCOPED: Final[int]
+HANDLE_MOUNTED: Final[int]
 HANDLE_NAMES: Final[int]
 HANDLE_READ: Final[int]
 HANDLE_SCOPES: Final[int]
@@ -186,6 +188,8 @@ class Helper:
     def pid(self) -> int: ...
     @property
     def scoped(self) -> bool: ...
+    @property
+    def scratch(self) -> tuple[int, ...]: ...
     def close(self) -> None: ...
     def lane(self) -> Lane: ...
 
@@ -217,6 +221,22 @@ class Lane:
         timeout: float | None = None,
         keep_session: bool = False,
     ) -> Outcome: ...
+    def start(
+        self,
+        programs: Sequence[bytes],
+        argv: Sequence[bytes],
+        env: bytes,
+        env_count: int,
+        cwd: bytes,
+        *,
+        fds: Sequence[int],
+        limits: Sequence[tuple[int, int, int]] = (),
+        timeout: float | None = None,
+        terminal: bool = False,
+    ) -> int: ...
+    def wait(self, timeout: float | None = None) -> Outcome | None: ...
+    def kill(self) -> None: ...
+    def signal(self, number: int) -> None: ...
 
 @final
 class Stamps:
@@ -224,6 +244,7 @@ class Stamps:
     def __new__(cls, paths: Iterable[bytes], identities: Iterable[bytes] = ()) -> Stamps: ...
     def __len__(self) -> int: ...
     def take(self) -> bytes: ...
+    def same(self, state: bytes) -> bool: ...
     def settled(self, state: bytes) -> bool: ...
 
 def probe() -> Probe: ...

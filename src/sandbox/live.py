@@ -11,11 +11,7 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
-import threading
-import warnings
 import weakref
-from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
@@ -25,39 +21,37 @@ from sandbox.backends.base import (
     Confinement,
     ConfinementLost,
     IsolationRefused,
+    Question,
     Request,
     Seat,
 )
 from sandbox.backends.choose import choose
-from sandbox.backends.enforceable import weaker_limits
-from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
-from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened, Unenforceable
-from sandbox.limits import Limits
+from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.locks import ForkLock
+from sandbox.notice import warn_once, with_limits
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
+from sandbox.process import Attendant, Process, check_started
 from sandbox.request import (
-    POLICY_LIMIT,
     Args,
-    PolicyLimit,
+    PopenOptions,
     RunOptions,
     candidates,
     check_options,
+    check_popen,
     encode_words,
-    input_bytes,
     result_of,
+    set_options,
     working_directory,
 )
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
+from sandbox.streams import Streams
 
 __all__ = ["Sandbox", "checked", "needs_workspace"]
-
-
-_warned = threading.Event()  # a process is told once what is weaker, not at each command
 
 
 @lru_cache(maxsize=64)
@@ -95,9 +89,10 @@ class Sandbox:
         self._lock = ForkLock()
         self._plan = Plan(self.policy.environment)
         self._closed = False
+        self._attendants: set[Attendant] = set()
         self._confinement: Confinement | None = None
         self._confinement = self._first(named)
-        _warn_once(self._confinement.enforcement)
+        warn_once(self._confinement.enforcement)
 
     def _first(self, workspace: str | None) -> Confinement:
         """The confinement in the strongest isolation that this host gives."""
@@ -108,9 +103,9 @@ class Sandbox:
             self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
             self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
             try:
-                self._resolved: ResolvedPolicy = resolve(
-                    self.policy, workspace, os.path.expanduser("~"), self._tmp, _account_homes()
-                )
+                home, more = os.path.expanduser("~"), _account_homes()
+                question = Question(self.policy, workspace, home, self._tmp, more)
+                self._resolved: ResolvedPolicy = self._backend.resolve(question, isolation)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -143,12 +138,34 @@ class Sandbox:
 
     def close(self) -> None:
         """Ends all that runs in it and removes its temporary directory. Idempotent."""
-        with self._lock:
+        with self._lock.held:
             self._closed = True
             confinement, self._confinement = self._confinement, None
+        going_on = list(self._attendants)
+        for attendant in going_on:
+            attendant.doom()
         if confinement is not None and self._owner == os.getpid():
             confinement.close()
+        for attendant in going_on:
+            attendant.end()
         self._cleanup()
+
+    @property
+    def isolation(self) -> str:
+        """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
+        return self._isolation
+
+    def clear(self) -> None:
+        """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
+
+        Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
+        """
+        confinement = self._confinement
+        if confinement is not None and self._owner == os.getpid():
+            try:
+                confinement.clear()
+            except ConfinementLost as lost:
+                raise SandboxLost(str(lost)) from None
 
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
@@ -181,9 +198,10 @@ class Sandbox:
         ``SandboxLost`` when it ended its own sandbox. What the command leaves behind, in the
         background too, is ended with it.
         """
-        check_options(how)
+        given = how.pop("cwd", None)
+        if how:
+            check_options(how)
         words = encode_words(args)
-        given = how.get("cwd")
         place = working_directory(given if given is not None else self._resolved.workspace or None)
         seat = self._seat()
         try:
@@ -200,41 +218,65 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        enforcement = _with_limits(enforcement, how.get("limits"))
+        if how:
+            enforcement = with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
 
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[True], **how: Unpack[PopenOptions]
+    ) -> Process[str]: ...
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[False] = False, **how: Unpack[PopenOptions]
+    ) -> Process[bytes]: ...
+    def popen(self, args: Args, *, text: bool = False, **how: Unpack[PopenOptions]) -> Process[Any]:
+        """Starts a command that goes on, confined, and returns at once: see ``Process``.
+
+        ``args``, ``cwd``, ``env``, ``limits`` and ``timeout`` as for ``run``. So the policy's time
+        limit holds, whether anybody waits or not: a server wants ``timeout=None``. And:
+
+        - ``stdin``, ``stdout``, ``stderr``: ``PIPE``, a fd or a file of the caller, ``DEVNULL``
+          (also by default), and for ``stderr`` ``STDOUT``. ``text``: pipes are of text.
+        - ``pty``: True, or (rows, columns): a terminal of its own instead of the three.
+
+        Raises as ``run`` does.
+        """
+        common, words = check_popen(how), encode_words(args)
+        given = how.get("cwd")
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        with Streams(how, text) as streams, Attendant(self._seat(), self._attendants) as attendant:
+            request = self._request(words, place, attendant.seat, common)
+            request.stdin, request.stdout, request.stderr = streams.command
+            attendant.start(request, owns_terminal=streams.pty is not None)
+            check_started(attendant, request, os.fsdecode(words[0]), place)
+            enforcement = with_limits(attendant.seat.enforcement, how.get("limits"))
+            return Process(args, attendant, streams, enforcement, self)
+
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits
-        timeout = how.get("timeout", POLICY_LIMIT)
         env = self._plan.packed(
             seat.enforcement.isolation, self.policy.network, seat.tmp, how.get("env")
         )
-        fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
-        stdin, stdout, stderr = [fd if isinstance(fd, int) else -1 for fd in fds]
-        return Request(
+        request = Request(
             programs=candidates(words[0], env.path),
             argv=words,
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=rlimits(limits),
-            input=input_bytes(how.get("input")),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            limits=seat.rlimits(limits),
             cap=limits.output,
-            timeout=limits.wall if isinstance(timeout, PolicyLimit) else timeout,
-            terminal=bool(how.get("terminal")),
+            timeout=limits.wall,
         )
+        if how:
+            set_options(request, how)
+        return request
 
     def _current(self) -> Confinement:
         """The confinement, made anew when the host has changed under it."""
-        confinement = self._confinement
-        if confinement is not None and confinement.is_current():
-            return confinement
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 raise InvalidArgument("sandbox", self, "is closed")
             confinement = self._confinement
@@ -269,7 +311,9 @@ class Sandbox:
 
     def _seat(self) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""
-        confinement = self._current()
+        confinement = self._confinement
+        if confinement is None or not confinement.is_current():
+            confinement = self._current()
         try:
             return confinement.seat()
         except ConfinementLost:
@@ -287,13 +331,13 @@ def checked(policy: object) -> SandboxPolicy:
     return policy
 
 
-def _account_homes() -> list[str]:
+def _account_homes() -> tuple[str, ...]:
     """The home that the system has for this user, whatever HOME says."""
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        return []
-    return [home] if home.startswith("/") else []
+        return ()
+    return (home,) if home.startswith("/") else ()
 
 
 def _own_directory() -> tuple[str, int]:
@@ -308,29 +352,3 @@ def _clean_up(tmp: str, lock: int, owner: int) -> None:
     if tmp and owner == os.getpid():
         remove(tmp)
         os.close(lock)
-
-
-def _with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
-    """What is enforced where one command has limits of its own."""
-    if limits is None:
-        return enforcement
-    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
-    return replace(enforcement, weaker=(*enforcement.weaker, *more))
-
-
-def _warn_once(enforcement: Enforcement) -> None:
-    if enforcement.full or _warned.is_set():
-        return
-    _warned.set()
-    parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
-    text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
-    warnings.warn(SandboxWeakened(text), stacklevel=_steps_out())
-
-
-def _steps_out() -> int:
-    """How far up the first caller is that is not of this package, as ``stacklevel`` counts."""
-    frame, steps = sys._getframe(1), 1
-    inside = ("sandbox", "contextlib")
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
-        frame, steps = frame.f_back, steps + 1
-    return steps

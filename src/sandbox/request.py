@@ -12,7 +12,7 @@ from errno import ENOTDIR
 from functools import lru_cache
 from typing import Any, Final, TypedDict
 
-from sandbox.backends.base import Outcome
+from sandbox.backends.base import Outcome, Request
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Denial, Enforcement, Result, Usage
@@ -21,13 +21,16 @@ __all__ = [
     "POLICY_LIMIT",
     "Args",
     "PolicyLimit",
+    "PopenOptions",
     "RunOptions",
     "candidates",
     "check_options",
+    "check_popen",
     "encode_words",
     "existing_directory",
     "input_bytes",
     "result_of",
+    "set_options",
     "working_directory",
 ]
 
@@ -59,7 +62,21 @@ class RunOptions(TypedDict, total=False):
     terminal: bool
 
 
+class PopenOptions(TypedDict, total=False):
+    """What may be said about a command that goes on; ``Sandbox.popen`` documents each."""
+
+    cwd: Any
+    env: Mapping[str, str] | None
+    timeout: float | PolicyLimit | None
+    limits: Limits | None
+    stdin: Any
+    stdout: Any
+    stderr: Any
+    pty: bool | tuple[int, int] | None
+
+
 _OPTIONS = frozenset(RunOptions.__annotations__)
+_POPEN_OPTIONS = frozenset(PopenOptions.__annotations__)
 
 
 def check_options(how: RunOptions) -> None:
@@ -89,6 +106,34 @@ def check_options(how: RunOptions) -> None:
             raise InvalidArgument(name, fd, "is no fd", "a number, or None to capture")
 
 
+def set_options(request: Request, how: RunOptions) -> None:
+    """What was said about this command beside its limits and environment, once it is checked."""
+    timeout = how.get("timeout", POLICY_LIMIT)
+    if not isinstance(timeout, PolicyLimit):
+        request.timeout = timeout
+    fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
+    request.stdin, request.stdout, request.stderr = [
+        fd if isinstance(fd, int) else -1 for fd in fds
+    ]
+    request.input = input_bytes(how.get("input"))
+    request.terminal = bool(how.get("terminal"))
+
+
+def check_popen(how: PopenOptions) -> RunOptions:
+    """Refuses what means nothing, as ``check_options``, but for the streams.
+
+    Returns what it has in common with the options of ``run``.
+    """
+    unknown = how.keys() - _POPEN_OPTIONS
+    if unknown:
+        raise TypeError(f"popen() got an unexpected keyword argument {min(unknown)!r}")
+    common: RunOptions = {"env": how.get("env"), "limits": how.get("limits")}
+    if "timeout" in how:
+        common["timeout"] = how["timeout"]
+    check_options(common)
+    return common
+
+
 def input_bytes(given: Any) -> bytes | None:
     """What a command is to read, as bytes. Raises ``InvalidArgument`` for what is neither."""
     if given is None or isinstance(given, bytes):
@@ -104,7 +149,7 @@ def input_bytes(given: Any) -> bytes | None:
 # Agents write for bash. Never as a login shell: that rebuilds PATH and runs files of HOME.
 _SHELLS = ("/bin/bash", "/bin/sh")
 # These name whatever process looks at them: the helper, when it comes to executing.
-_SELF = ("/proc/self/", "/proc/thread-self/")
+_SELF = (b"/proc/self/", b"/proc/thread-self/")
 
 
 def encode_words(args: Args) -> list[bytes]:
@@ -116,13 +161,20 @@ def encode_words(args: Args) -> list[bytes]:
     if isinstance(args, str):
         shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
         args = (shell, "-c", args)
-    elif isinstance(args, bytes) or not isinstance(args, Iterable):
+    elif not isinstance(args, (list, tuple)) and (
+        isinstance(args, bytes) or not isinstance(args, Iterable)
+    ):
         kind = type(args).__name__
         raise InvalidArgument("args", args, f"is {kind}", "text for a shell, or a list of words")
-    words = [_encode(index, word) for index, word in enumerate(args)]
+    words = [
+        word.encode()
+        if type(word) is str and word.isascii() and "\0" not in word
+        else _encode(index, word)
+        for index, word in enumerate(args)
+    ]
     if not words or not words[0]:
         raise InvalidArgument("args", args, "names no program")
-    if words[0].decode("utf-8", "replace").startswith(_SELF):
+    if words[0].startswith(_SELF):
         raise InvalidArgument("args[0]", args[0], "means another file for each process")
     return words
 
@@ -158,6 +210,8 @@ def working_directory(cwd: Any) -> str:
     Raises ``WorkingDirectoryError`` when the caller's was deleted, ``InvalidArgument`` when it is
     no path.
     """
+    if type(cwd) is str and cwd.startswith("/") and "\0" not in cwd:
+        return cwd
     try:
         if cwd is None:
             return os.getcwd()

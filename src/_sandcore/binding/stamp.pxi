@@ -43,9 +43,26 @@ cdef class Stamps:
         cdef size_t i, count = len(self.paths.items)
         taken = PyBytes_FromStringAndSize(NULL, count * sizeof(stamp))
         cdef stamp *at = <stamp *><char *>taken
-        stamp_paths(<const char *const *>self.paths.pointers, count, at)
-        for i in range(self.exact, count):
-            at[i].size = 0
-            at[i].change_ns = 0
-            at[i].mode = 0
+        for i in range(count):
+            self.look(i, &at[i])
         return taken
+
+    def same(self, bytes state not None):
+        """Whether the state now is one that was taken before, without making another."""
+        cdef size_t i, count = len(self.paths.items)
+        cdef const stamp *then = <const stamp *><const char *>state
+        cdef stamp now
+        if len(state) != count * sizeof(stamp):
+            return False
+        for i in range(count):
+            self.look(i, &now)
+            if memcmp(&now, &then[i], sizeof(stamp)):
+                return False
+        return True
+
+    cdef void look(self, size_t i, stamp *out) noexcept:
+        stamp_paths(<const char *const *>&self.paths.pointers[i], 1, out)
+        if i >= self.exact:
+            out.size = 0
+            out.change_ns = 0
+            out.mode = 0

@@ -136,9 +136,8 @@ static int parts_are_announced(const struct policy_header *header)
     int more = (header->flags & (POLICY_OWN_NETWORK | POLICY_READ_ONLY)) != 0;
     int anything = landlock || filter || spaces || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
-           (landlock || header->rule_count == 0) &&
-           spaces == (header->mount_count != 0) && (spaces || !more) &&
-           (!anything || (header->flags & POLICY_CONFINED) != 0);
+           (landlock || header->rule_count == 0) && spaces == (header->mount_count != 0) &&
+           (spaces || !more) && (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 
 static int header_is_sound(const struct policy_header *header, size_t size)

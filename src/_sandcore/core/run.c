@@ -43,12 +43,27 @@ static int make_ends(const struct run_setup *setup, struct ends *ends)
     return 0;
 }
 
-static void close_command_ends(struct ends *ends)
+/* The ends that were made for the command, once it has them. Those of its outputs are kept open
+ * while its leader runs: else the exit of the usual command wakes the caller twice, by each end of
+ * stream, just before the lane's one reply, and on the same core interrupts that exit. */
+static void pass_on(struct run *run, struct ends *ends)
 {
     for (int i = 0; i < 3; i++) {
-        if (ends->owned[i]) {
+        if (ends->owned[i] && i == 0) {
             close(ends->command[i]);
-            ends->owned[i] = 0;
+        } else if (ends->owned[i]) {
+            run->held[i - 1] = ends->command[i];
+        }
+    }
+}
+
+/* From here on the ends of the streams are to be seen. */
+static void close_held(struct run *run)
+{
+    for (int i = 0; i < 2; i++) {
+        if (run->held[i] >= 0) {
+            close(run->held[i]);
+            run->held[i] = -1;
         }
     }
 }
@@ -62,11 +77,23 @@ static void close_our_ends(struct ends *ends)
     }
 }
 
+/* What it means that a request could not be sent: as run_start. */
+static int not_sent(int error, struct wire_reply *reply)
+{
+    if (error == 0 || error == -EPIPE) {
+        return error;
+    }
+    reply->kind = WIRE_FAILED;
+    reply->report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
+    return RUN_DONE;
+}
+
 int run_start(const struct run_setup *setup, struct run *run)
 {
     struct ends ends;
     memset(run, 0, sizeof *run);
     run->lane = setup->lane;
+    run->held[0] = run->held[1] = -1;
     run->deadline_ns = setup->deadline_ns;
     run->drain_until_ns = run->kill_until_ns = INT64_MAX;
     int error = make_ends(setup, &ends);
@@ -90,13 +117,26 @@ int run_start(const struct run_setup *setup, struct run *run)
         error =
             packet_send_request(setup->lane, setup->request, setup->request_size, ends.command, 3);
     }
-    close_command_ends(&ends);
-    if (error && error != -EPIPE) {
-        run->reply.kind = WIRE_FAILED;
-        run->reply.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
+    pass_on(run, &ends);
+    return not_sent(error, &run->reply);
+}
+
+int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds, unsigned fd_count,
+               struct wire_reply *reply, int32_t *pidfd)
+{
+    int64_t deadline = packet_now() + RUN_START_PATIENCE_NS;
+    *pidfd = -1;
+    int error = not_sent(packet_send_request(lane, request, size, fds, fd_count), reply);
+    if (error) {
+        return error;
+    }
+    do { /* a signal is no reason to give up a start that takes a millisecond */
+        error = packet_receive_fd(lane, deadline, reply, pidfd);
+    } while (error == -EINTR);
+    if (error == 0 && reply->kind == WIRE_FAILED) {
         return RUN_DONE;
     }
-    return error;
+    return error == 0 && reply->kind != WIRE_STARTED ? -EPROTO : error;
 }
 
 int run_kill(struct run *run)
@@ -133,6 +173,7 @@ static int take_reply(struct run *run)
     case WIRE_EXITED:
         if (run->kill_until_ns == INT64_MAX) { /* else it is being killed already */
             run->leader_ended = 1;
+            close_held(run);
             run->drain_until_ns = packet_now() + RUN_DRAIN_LIMIT_NS;
         }
         return 0;
@@ -206,6 +247,7 @@ int run_step(struct run *run)
 
 void run_free(struct run *run)
 {
+    close_held(run);
     pump_free(run->pump);
     run->pump = NULL;
 }

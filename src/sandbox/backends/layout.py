@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +73,7 @@ class Layout:
     - ``handle_read``: whether Landlock restricts reading and listing.
     - ``roots``: what a person named; another directory there makes all of this worthless.
     - ``masked``: what must stay as it is while the masks are to hold.
+    - ``scratch``: of each writable directory of its own, which mount points are at its top.
     """
 
     mounts: tuple[Mount, ...]
@@ -81,6 +82,7 @@ class Layout:
     handle_read: bool
     roots: tuple[str, ...]
     masked: tuple[str, ...]
+    scratch: tuple[frozenset[str], ...]
     weaker: tuple[Weaker, ...]
 
 
@@ -102,8 +104,18 @@ def compile_layout(resolved: ResolvedPolicy) -> Layout:
         handle_read=handle_read,
         roots=resolved.writable,
         masked=tuple(table.masked),
+        scratch=tuple(_tops(mounts)),
         weaker=tuple(_weaker(resolved)),
     )
+
+
+def _tops(mounts: Sequence[Mount]) -> Iterator[frozenset[str]]:
+    """Of each scratch directory, in the order of the mounts: names that are to be left in it."""
+    for scratch in mounts:
+        if scratch.kind == "scratch":
+            inside = scratch.path + b"/"
+            rest = [m.path[len(inside) :] for m in mounts if m.path.startswith(inside)]
+            yield frozenset(os.fsdecode(path.split(b"/")[0]) for path in rest)
 
 
 def has_tmp(policy: SandboxPolicy) -> bool:
