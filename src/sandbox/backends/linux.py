@@ -18,7 +18,7 @@ from sandbox.backends.enforceable import check_filters, check_host, check_owners
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.prepared import Prepared
-from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
 from sandbox.backends.rlimits import Table, hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
@@ -170,7 +170,7 @@ class LandlockConfinement:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
-            self._idle.append(self.seat())  # whether a lane can be had says if they can
+            self._idle.append(self._first_seat())
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
@@ -199,9 +199,18 @@ class LandlockConfinement:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         except _sandcore.StageError as error:
-            if error.stage == "mounts":
-                raise NamespacesFailed(error.stage, error.errno or 0) from None
             raise start_error(error.stage, error.errno or 0) from None
+        return self._seated(lane)
+
+    def _first_seat(self) -> LandlockSeat:
+        """Whether a lane can be had says if namespaces can."""
+        try:
+            return self._seated(self._helper.lane())
+        except _sandcore.StageError as error:
+            stage = LANE_STAGES.get(error.stage, error.stage)
+            raise NamespacesFailed(stage, error.errno or 0) from None
+
+    def _seated(self, lane: _sandcore.Lane) -> LandlockSeat:
         try:
             tmp = self.temporary.take() if self.temporary is not None else self._ground.tmp
         except SandboxLost:
