@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def all_cases() -> Iterator[Case]:
         module = importlib.import_module(f"cases.{path.stem}")
         for name in vars(module):
             if name.startswith("case_"):
-                yield Case(path.stem, name)
+                yield Case(module.__name__, name)
 
 
 CASES = tuple(all_cases())
@@ -99,7 +99,9 @@ def test_a_case(
         raise CaseFailed(f"status {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-def run_as_root(words: list[str], home: Path) -> subprocess.CompletedProcess[str]:
+def run_as_root(
+    words: list[str], home: Path, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     if os.getuid() != 0:
         pytest.skip("needs root")
     home.mkdir()
@@ -109,6 +111,7 @@ def run_as_root(words: list[str], home: Path) -> subprocess.CompletedProcess[str
         "LANG": "C.UTF-8",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(TESTS)]),
         "PYTHONDONTWRITEBYTECODE": "1",
+        **(more or {}),
     }
     return subprocess.run(
         [sys.executable, "-c", RUNNER, *words],
@@ -161,7 +164,7 @@ def test_a_failing_case_fails(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     seen = {}
     for name in ("right", "wrong", "missing"):
-        command = [sys.executable, "-c", RUNNER, "sample", name, "w", "o"]
+        command = [sys.executable, "-c", RUNNER, "cases.sample", name, "w", "o"]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
         seen[name] = done.returncode
         if name == "missing":

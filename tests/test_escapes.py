@@ -9,11 +9,13 @@ outside. `escapes/probes.py` has the attempts, `escapes/arena.py` what they aim 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, USER, user_prefix
+from conftest import ROOT, USER, AsUser, user_prefix
 
 import sandbox
 from sandbox import Sandbox, read_only, workspace_write
@@ -31,15 +33,32 @@ from sandbox import Sandbox, read_only, workspace_write
 ARENA = Path(__file__).resolve().parent / "escapes" / "arena.py"
 PYTHON = "/usr/bin/python3"
 POLICIES = ("workspace", "readonly", "network")
-E, P = "EACCES", "EPERM"
+ISOLATIONS = ("landlock", "namespaces")
 
 
 def _ids(text: str) -> list[str]:
     return text.split()
 
 
-# Refused inside, by this errno (any of them).
-HELD: dict[str, str] = {
+# Refused inside, by this errno (any of them); "": it succeeds and has no effect.
+_BY_FILTER: dict[str, str] = {
+    **dict.fromkeys(
+        _ids(
+            "FSW17 FSM09 FSM10 FSM13 FSR10 FSR14 PRC06 PRC12 PRC13b PRC13c PRC17c PRC17d IPC01"
+            " IPC02 IPC02b IPC04 IPC05 IPC06 IPC07 IPC08 IPC09 IPC09b IPC09c IPC10 IPC14 NET04"
+            " NET08 NET09 NET13 NET16 NET16b SYS02 SYS03 SYS06 SYS08 SYS08b SYS09 SYS10 SYS11"
+            " SYS12 SYS17 SYS18 SYS20 SYS21 SYS26 SYS27 SYS28 SYS29 OWN06 OWN07 RES05"
+        ),
+        "EPERM",
+    ),
+    **dict.fromkeys(_ids("FSM12 NET12 SYS01 SYS04 SYS24b"), "ENOSYS"),
+    **dict.fromkeys(_ids("NET14 SYS16"), "SIGSYS"),
+    **dict.fromkeys(_ids("FDH01 FDH02 FDH04 FDH05"), "EBADF"),
+    **dict.fromkeys(_ids("ENV01 ENV02"), "ENOENT"),
+    "FDH06": "EINVAL",
+    "RES04": "EMFILE",
+}
+_BY_LANDLOCK: dict[str, str] = {
     **dict.fromkeys(
         _ids(
             "FSW01 FSW02 FSW04 FSW05 FSW06 FSW06b FSW08 FSW08b FSW09 FSW09c FSW10 FSW12 FSW13"
@@ -47,50 +66,83 @@ HELD: dict[str, str] = {
             " FSR09h FSR09i FSR09z FSR16 PRC01 PRC02 PRC04 PRC16 PRC16b PRC17 PRC17b SYS05"
             " SYS22 SYS22b SYS23 SYS30 TTY04 OWN04 OWN05 OWN09"
         ),
-        E,
+        "EACCES",
     ),
     **dict.fromkeys(
         _ids(
-            "FSW17 FSM04 FSM09 FSM10 FSM13 FSR10 FSR14 PRC05 PRC06 PRC08 PRC09 PRC10 PRC10c"
-            " PRC10d PRC12 PRC13 PRC13b PRC13c PRC17c PRC17d IPC01 IPC02 IPC02b IPC04 IPC05"
-            " IPC06 IPC07 IPC08 IPC09 IPC09b IPC09c IPC10 IPC13 IPC14 NET01 NET02 NET04 NET05"
-            " NET06 NET08 NET09 NET10 NET10b NET13 NET16 NET16b SYS02 SYS03 SYS06 SYS08"
-            " SYS08b SYS09 SYS10 SYS11 SYS12 SYS17 SYS18 SYS20 SYS21 SYS26 SYS27 SYS29 OWN06"
-            " OWN07 RES05"
+            "FSM04 PRC05 PRC08 PRC09 PRC10 PRC10c PRC10d PRC13 IPC13 NET01 NET02 NET05 NET06"
+            " NET10 NET10b"
         ),
-        P,
+        "EPERM",
     ),
-    **dict.fromkeys(_ids("FSM12 NET12 SYS01 SYS04 SYS24b"), "ENOSYS"),
-    **dict.fromkeys(_ids("NET14 SYS16"), "SIGSYS"),
     **dict.fromkeys(_ids("FSW09b FSR09e"), "EXDEV EACCES"),
-    **dict.fromkeys(_ids("FDH01 FDH02 FDH04 FDH05"), "EBADF"),
-    **dict.fromkeys(_ids("ENV01 ENV02"), "ENOENT"),
-    "FDH06": "EINVAL",
-    "RES04": "EMFILE",
-    "PRC10b": "",  # the call succeeds, the signal does not arrive
+    "PRC10b": "",
+}
+_BY_NAMESPACES: dict[str, str] = {
+    **dict.fromkeys(
+        _ids(
+            "FSW01 FSW02 FSW04 FSW05 FSW06 FSW06b FSW08 FSW08b FSW12 FSW13 FSW13b FSW16 FSW18"
+            " FSM01 FSM02 FSM04 FSM05 FSM06 SYS30 OWN05 OWN09"
+        ),
+        "EROFS",
+    ),
+    # Two mounts with the workspace writable, one without.
+    **dict.fromkeys(_ids("FSW09 FSW09b FSW09c FSW10 FSR09z"), "EXDEV EROFS"),
+    **dict.fromkeys(
+        _ids(
+            "FSM14 FSR01 FSR02 FSR05 FSR06 FSR08 FSR09 FSR09b FSR09c FSR09d FSR09e FSR09g FSR16"
+            " PRC16b PRC17b SYS22 SYS22b SYS23"
+        ),
+        "EACCES",
+    ),
+    **dict.fromkeys(
+        _ids("FSR09h FSR09i PRC01 PRC02 PRC04 PRC14 PRC16 PRC17 SYS05 OWN03 OWN04"), "ENOENT"
+    ),
+    **dict.fromkeys(_ids("PRC05 PRC08 PRC09 PRC10 PRC10b PRC10c PRC10d PRC13"), "ESRCH"),
+    **dict.fromkeys(_ids("FSW14 OWN01"), "EPERM"),
+    **dict.fromkeys(_ids("NET01 NET10 NET10b"), "ECONNREFUSED"),
+    "NET02": "",
+}
+HELD = {
+    "landlock": {**_BY_FILTER, **_BY_LANDLOCK},
+    "namespaces": {**_BY_FILTER, **_BY_NAMESPACES},
 }
 
 # Possible inside, and said so in enforcement.weaker under this name.
-OPEN: dict[str, str] = {
-    **dict.fromkeys(_ids("FSM01 FSM02 FSM05 FSM06 FSM08"), "metadata"),
-    **dict.fromkeys(_ids("FSR05 FSR06 FSR08"), "names"),
-    "FSR04": "hard-links",
-    "PRC14": "process-names",
-    "OWN01": "abstract-names",
+OPEN: dict[str, dict[str, str]] = {
+    "landlock": {
+        **dict.fromkeys(_ids("FSM01 FSM02 FSM05 FSM06 FSM08"), "metadata"),
+        **dict.fromkeys(_ids("FSR05 FSR06 FSR08"), "names"),
+        "FSR04": "hard-links",
+        "PRC14": "process-names",
+        "OWN01": "abstract-names",
+    },
+    "namespaces": {"FSM08": "locks", "FSR04": "hard-links"},
 }
 
 # Possible inside, because the policy allows it or because it harms nobody outside.
-BY_DESIGN: dict[str, str] = {
+_ANYWHERE: dict[str, str] = {
     "PRC18": "debuggers work; the command's own children only",
     "SYS13": "what may be run is not restricted",
     "SYS24": "names of mounts are no secret",
     "SYS25": "the end of the tree does not hang on it (KIL04)",
-    "SYS28": "only on null, zero, full, random, urandom and tty",
     "RES02": "no limit of memory is part of this policy",
     "NET16c": "names and addresses of interfaces are in /proc/net too",
     "OWN02": "the policy reads everything but secrets",
-    "OWN03": "the policy reads everything but secrets: another sandbox's files too",
     "OWN08": "memory of its own",
+}
+BY_DESIGN: dict[str, dict[str, str]] = {
+    "landlock": {
+        **_ANYWHERE,
+        "OWN03": "the policy reads everything but secrets: another sandbox's files too",
+    },
+    "namespaces": {
+        **_ANYWHERE,
+        "NET05": "in a network of its own",
+        "NET06": "in a network of its own",
+        "IPC13": "tells of a network of its own",
+        "TTY04": "a terminal of its own",
+    },
 }
 
 # What network="full" allows beyond that.
@@ -108,8 +160,6 @@ CATALOGUE = (
 ELSEWHERE = {
     "IPC12": "an inventory; what it lists is behind IPC01",
     "NET17": "of the egress proxy, a later issue",
-    "SYS14": "nothing can stop a loader from mapping a file that may be read",
-    "RES06": "no processor time is limited by default; test_limits",
     "POL08": "no file system that folds case here; test_rules has the rules for one",
     "POL10": "the order of the stages: test_stages",
     "POL13": "test_aliases",
@@ -161,32 +211,37 @@ def _run_arena(who: str, place: Path, home: Path) -> dict[str, Any]:
     return found
 
 
-def _expected(name: str, policy: str) -> str:
+def _expected(name: str, policy: str, isolation: str) -> str:
     if policy == "network" and (name in BY_NETWORK):
         return "allowed"
     if policy == "network" and name == "OWN01":
-        return P
-    return "allowed" if name in OPEN or name in BY_DESIGN else HELD[name]
+        return "EPERM"
+    if name in OPEN[isolation] or name in BY_DESIGN[isolation]:
+        return "allowed"
+    return HELD[isolation][name]
 
 
 @pytest.mark.parametrize("who", WHO)
-@pytest.mark.parametrize("name", [*HELD, *OPEN, *BY_DESIGN])
-def test_the_attempt_fails_or_is_reported(name: str, who: str, verdicts: Any) -> None:
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", [*HELD["landlock"], *OPEN["landlock"], *BY_DESIGN["landlock"]])
+def test_the_attempt_fails_or_is_reported(
+    name: str, isolation: str, who: str, verdicts: Any
+) -> None:
     """Outside it succeeds; inside it fails by our errno, or stands in what is weaker."""
-    found = verdicts(who)
-    outside = found["outside"][name]
+    outside, policies = verdicts(who)["outside"][name], verdicts(who)[isolation]
     works = outside["verdict"] == "allowed" and (name != "PRC10b" or outside["changed"])
     for policy in POLICIES:
-        inside = found[policy].get(name)
+        inside = policies[policy].get(name)
         if inside is None:
             continue
-        assert found[policy]["isolation"] == "landlock"
+        assert policies[policy]["isolation"] == isolation
         assert inside["verdict"] != "broken", inside
-        expected = _expected(name, policy)
+        expected = _expected(name, policy, isolation)
         if expected == "allowed":
             assert not works or inside["verdict"] == "allowed", f"held now: {inside}"
-            if name in OPEN:
-                assert OPEN[name] in found[policy]["weaker"], f"{name} is open and not reported"
+            if name in OPEN[isolation]:
+                weaker = policies[policy]["weaker"]
+                assert OPEN[isolation][name] in weaker, f"{name} is open and not reported"
             continue
         assert inside["changed"] == [], f"{policy}: it had an effect: {inside}"
         if expected:
@@ -197,6 +252,62 @@ def test_the_attempt_fails_or_is_reported(name: str, who: str, verdicts: Any) ->
         pytest.skip(f"vacuous here: outside it fails too ({outside['errno'] or outside['note']})")
 
 
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_every_attempt_has_one_expected_end(isolation: str) -> None:
+    parts = [{*table[isolation]} for table in (HELD, OPEN, BY_DESIGN)]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    assert set.union(*parts) == {*HELD["landlock"], *OPEN["landlock"], *BY_DESIGN["landlock"]}
+
+
+# The reference: what a profile with all layers left open of these, as it was measured.
+APPLICABLE = _ids(
+    "ENV01 ENV02 FDH01 FDH02 FDH04 FDH05 FDH06 FSM01 FSM02 FSM04 FSM05 FSM06 FSM08 FSM09 FSM12"
+    " FSM13 FSM14 FSR01 FSR02 FSR04 FSR05 FSR06 FSR08 FSR09 FSR12 FSR13 FSR14 FSR16 FSW01 FSW02"
+    " FSW04 FSW05 FSW06 FSW08 FSW09 FSW10 FSW12 FSW13 FSW14 FSW16 FSW18 IPC01 IPC02 IPC04 IPC05"
+    " IPC06 IPC08 IPC09 IPC10 IPC12 IPC13 IPC14 KIL01 KIL02 KIL04 KIL05 KIL06 NET01 NET02 NET04"
+    " NET05 NET06 NET10 NET12 NET13 NET16 PRC01 PRC02 PRC04 PRC05 PRC06 PRC08 PRC09 PRC10 PRC12"
+    " PRC13 PRC14 PRC16 PRC17 PRC18 RES01 RES02 RES04 RES05 RES06 RES08 SYS01 SYS02 SYS04 SYS06"
+    " SYS08 SYS10 SYS12 SYS13 SYS14 SYS17 SYS21 SYS24 SYS25 SYS26 SYS28 SYS29 TTY01 TTY02 TTY04"
+    " TTY05 WSP01 WSP02 WSP04 WSP05 WSP06 WSP08 WSP09 WSP10 WSP12 WSP13 WSP14"
+)
+REFERENCE_OPEN = {
+    "namespaces": {*_ids("FSM08 FSR04 RES08 SYS14 SYS24 WSP05 WSP08")},
+    "landlock": {
+        *_ids(
+            "FSM01 FSM02 FSM04 FSM05 FSM06 FSM08 FSM09 FSR04 FSR05 FSR06 FSR08 FSR12 FSR13 FSR16"
+            " PRC14 RES08 SYS14 SYS24 WSP01 WSP02 WSP04 WSP05 WSP06 WSP08 WSP09 WSP10 WSP12"
+            " WSP13 WSP14"
+        )
+    },
+}
+# Allowed by design and swept, or put back, afterwards: not counted on either side.
+APART = {
+    "namespaces": {*_ids("PRC18 WSP06")},
+    "landlock": {*_ids("PRC18 WSP01 WSP02 WSP06 WSP09 WSP10 WSP12 WSP13 WSP14")},
+}
+# Rows whose attempt succeeds while what they are about does not come about.
+HARMLESS = {*_ids("NET05 NET06 IPC13 TTY04 SYS25")}
+# Limits of the reference that here are for the policy to set; held where it does.
+BY_LIMITS = {*_ids("RES01 RES02 RES06")}
+# Open, and no single probe stands for it.
+OPEN_ROWS = {*_ids("SYS14 WSP04 WSP05 WSP08")}
+# What the reference holds and is open here.
+MORE = {"namespaces": {"SYS13", "WSP04"}, "landlock": {"SYS13"}}
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_no_less_is_held_than_by_the_reference(isolation: str) -> None:
+    """Row by row, and by their number."""
+    probes = {*OPEN[isolation], *BY_DESIGN[isolation]} - {"NET16c", "OWN01", "OWN02", "OWN03"}
+    ours = ({name[:5] for name in probes} & {*APPLICABLE}) | OPEN_ROWS
+    ours -= HARMLESS | BY_LIMITS | APART[isolation]
+    reference = REFERENCE_OPEN[isolation] - APART[isolation]
+    counted = {*APPLICABLE} - APART[isolation]
+    assert ours - reference == MORE[isolation]
+    held, theirs = len(counted - ours), len(counted - reference)
+    assert (held, theirs) == {"namespaces": (107, 108), "landlock": (92, 87)}[isolation]
+
+
 def test_every_number_of_the_catalogue_has_a_test() -> None:
     """A number is a probe, the beginning of a test's name here, or has a reason to be elsewhere."""
     tests = " ".join(globals())
@@ -204,25 +315,34 @@ def test_every_number_of_the_catalogue_has_a_test() -> None:
         kind = group[:3]
         for number in group[3:].split():
             name = f"{kind}{number}"
-            known = {*HELD, *OPEN, *BY_DESIGN, *ELSEWHERE}
+            known = {*HELD["landlock"], *OPEN["landlock"], *BY_DESIGN["landlock"], *ELSEWHERE}
             assert name in known or f"_{name.lower()}_" in tests, name
 
 
 # What takes more than one attempt.
 
 
+@pytest.fixture(params=ISOLATIONS)
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The isolation of every sandbox of a test."""
+    name: str = request.param
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto" if name == "namespaces" else name)
+    return name
+
+
 @pytest.fixture
-def quiet() -> Iterator[Path]:
-    """A directory whose neighbours do not change."""
+def quiet(isolation: str) -> Iterator[Path]:
+    """A directory whose neighbours do not change; in each isolation."""
     path = Path(tempfile.mkdtemp(prefix="sandcore-", dir="/var/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
-def box(quiet: Path) -> Iterator[Sandbox]:
+def box(quiet: Path, isolation: str) -> Iterator[Sandbox]:
     """A sandbox whose workspace is `quiet`."""
     with Sandbox(workspace_write(), workspace=quiet) as made:
+        assert made.enforcement.isolation == isolation
         yield made
 
 
@@ -230,12 +350,20 @@ def _python(code: str, *arguments: str) -> list[str]:
     return [PYTHON, "-I", "-S", "-c", code, *arguments]
 
 
-def test_fsr12_fsr13_a_secret_inside_the_workspace_is_refused(quiet: Path) -> None:
+def test_fsr12_fsr13_a_secret_inside_the_workspace_stays_one_or_is_refused(
+    quiet: Path, isolation: str
+) -> None:
     (quiet / "private").mkdir()
     (quiet / "private" / ".env").write_text("SECRET")
-    policy = workspace_write(quiet, deny=[quiet / "private"])
-    with pytest.raises(sandbox.Unenforceable):
-        sandbox.run("cat private/.env", policy, cwd=quiet)
+    policy = workspace_write(quiet, deny=[quiet / "private/.env"])
+    if isolation == "landlock":
+        with pytest.raises(sandbox.Unenforceable):
+            sandbox.run("cat private/.env", policy, cwd=quiet)
+    else:
+        for act in ("cat private/.env", "mv private public; cat public/.env", "cat public/.env"):
+            result = sandbox.run(act, policy, cwd=quiet)
+            assert result.stdout == b"" and result.returncode != 0
+        assert b"busy" in sandbox.run("mv private public", policy, cwd=quiet).stderr
     assert b"SECRET" in sandbox.run("cat private/.env", workspace_write(quiet), cwd=quiet).stdout
 
 
@@ -248,7 +376,7 @@ PLANTS = {
     "wsp01": "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit",
     "wsp02": "printf '[core]\\n fsmonitor=./x\\n' >> .git/config",
     "wsp06": "mkdir .claude; echo {} > .claude/settings.json",
-    "wsp10": "ln .git/config cfg; printf '[core]\\n fsmonitor=./x\\n' >> cfg",
+    "wsp10": "ln .git/config cfg && printf '[core]\\n fsmonitor=./x\\n' >> cfg",
     "wsp12": "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
     "wsp13": "mv .git other; mkdir .git; cp -r other/. .git; printf '[core]\\n fsmonitor=./x\\n'"
     " >> .git/config",
@@ -256,20 +384,29 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_wsp01_wsp02_wsp06_wsp10_wsp12_wsp13_what_is_planted_is_put_back(
-    name: str, quiet: Path
+def test_wsp01_wsp02_wsp06_wsp10_wsp12_wsp13_what_is_planted_is_refused_or_put_back(
+    name: str, quiet: Path, isolation: str
 ) -> None:
-    """While it runs the command can; afterwards the host finds what was there, and is told."""
+    """What is there is read-only in namespaces. Otherwise the command can, while it runs;
+    afterwards the host finds what was there, and is told.
+    """
     _repository(quiet)
     config = (quiet / ".git/config").read_bytes()
     result = sandbox.run(PLANTS[name], workspace_write(quiet), cwd=quiet)
-    assert result.returncode == 0, result.err
-    assert result.denials, "nothing was reported"
+    if isolation == "landlock" or name == "wsp06":
+        assert result.returncode == 0, result.err
+        assert result.denials, "nothing was reported"
+    else:
+        assert result.returncode != 0
     assert (quiet / ".git/config").read_bytes() == config
     assert not (quiet / ".git/hooks/pre-commit").exists()
     assert not (quiet / ".git/info/attributes").exists()
     assert not (quiet / ".claude").exists()
-    assert "protected" in [item.part for item in result.enforcement.weaker]
+    assert isolation == "namespaces" or "protected" in _weaker(result)
+
+
+def _weaker(result: sandbox.Result) -> list[str]:
+    return [item.part for item in result.enforcement.weaker]
 
 
 def test_wsp14_git_status_outside_runs_nothing_that_a_command_planted(quiet: Path) -> None:
@@ -291,7 +428,9 @@ def test_wsp14_git_status_outside_runs_nothing_that_a_command_planted(quiet: Pat
     assert not proof.exists()
 
 
-def test_wsp04_wsp05_wsp08_wsp09_repositories_below_are_the_users_to_review(quiet: Path) -> None:
+def test_wsp04_wsp05_wsp08_repositories_below_are_the_users_to_review(
+    quiet: Path, isolation: str
+) -> None:
     """Only the workspace's own names are watched; that is written down, and stays so knowingly."""
     (quiet / "vendor").mkdir()
     _repository(quiet / "vendor")
@@ -299,7 +438,32 @@ def test_wsp04_wsp05_wsp08_wsp09_repositories_below_are_the_users_to_review(quie
         "touch vendor/.git/hooks/post-checkout Makefile", workspace_write(quiet), cwd=quiet
     )
     assert result.returncode == 0
-    assert "protected" in [item.part for item in result.enforcement.weaker]
+    part = "protected" if isolation == "landlock" else "repositories"
+    assert part in _weaker(result)
+    security = (ROOT / "SECURITY.md").read_text()
+    assert "Makefile" in security and "nested" in security
+
+
+def test_wsp09_a_git_file_stays_what_it_is(quiet: Path, isolation: str) -> None:
+    subprocess.run(
+        ["git", "init", "-q", f"--separate-git-dir={quiet}/store", str(quiet)], check=True
+    )
+    time.sleep(0.03)
+    pointer, config = (quiet / ".git").read_bytes(), (quiet / "store/config").read_bytes()
+    act = "mkdir evil; echo gitdir: ./evil > .git; echo '[core]' >> store/config"
+    result = sandbox.run(act, workspace_write(quiet), cwd=quiet)
+    assert isolation == "landlock" or result.returncode != 0
+    assert (quiet / ".git").read_bytes() == pointer
+    assert (quiet / "store/config").read_bytes() == config
+
+
+def test_sys14_what_may_be_read_may_be_run(box: Sandbox, quiet: Path) -> None:
+    """By the loader, whatever the file's mode: nobody should take it for a boundary."""
+    (quiet / "program").write_bytes(Path("/bin/true").read_bytes())
+    loader = next(Path("/lib64").glob("ld-linux*"), None)
+    if loader is None:
+        pytest.skip("needs the dynamic loader of glibc")
+    assert box.run([str(loader), "./program"]).returncode == 0
 
 
 # KIL: nothing outlives its command.
@@ -368,16 +532,19 @@ sandbox.run(["{PYTHON}", "-c", sys.argv[1]], sandbox.workspace_write("{quiet}"),
 
 @pytest.mark.parametrize("act", ["SIGSTOP", "SIGKILL"])
 @pytest.mark.parametrize("target", ["os.getppid()", "-1"])
-def test_a_command_that_turns_on_its_lane_ends_with_it(
-    act: str, target: str, box: Sandbox, quiet: Path
+def test_a_command_that_turns_on_its_lane_ends_with_it_or_has_no_effect(
+    act: str, target: str, box: Sandbox, quiet: Path, isolation: str
 ) -> None:
     """Suicide, not escape: what it left behind ends too, and the sandbox works again."""
     daemon = BEAT + "import os,signal\nif os.fork()==0:\n os.setsid()\n while 1: beat()\n"
-    code = daemon + f"import time; time.sleep(.2); os.kill({target}, signal.{act})\ntime.sleep(30)"
+    code = daemon + f"import time; time.sleep(.2); os.kill({target}, signal.{act})\ntime.sleep(1.5)"
     started = time.monotonic()
-    with contextlib.suppress(sandbox.SandboxLost):
-        box.run(_python(code), timeout=10)
-    assert time.monotonic() - started < 5
+    if isolation == "namespaces":
+        assert box.run(_python(code), timeout=10).returncode == 0
+    else:
+        with pytest.raises(sandbox.SandboxLost):
+            box.run(_python(code), timeout=10)
+        assert time.monotonic() - started < 1.5
     size = (quiet / "beat").stat().st_size
     time.sleep(0.4)
     assert (quiet / "beat").stat().st_size == size
@@ -391,7 +558,9 @@ def test_a_lane_that_is_made_a_tracer_keeps_the_time(box: Sandbox) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_lanes_of_one_sandbox_do_not_reach_each_other(box: Sandbox, quiet: Path) -> None:
+def test_lanes_of_one_sandbox_do_not_reach_each_other(
+    box: Sandbox, quiet: Path, isolation: str
+) -> None:
     """Two commands of one policy at a time: neither signals, traces nor reads the other."""
     import threading
 
@@ -407,7 +576,8 @@ def test_lanes_of_one_sandbox_do_not_reach_each_other(box: Sandbox, quiet: Path)
         time.sleep(0.01)
     attack = """
 import os, ctypes
-pid = int(open("pid").read())
+import sys
+pid = int(sys.argv[1])
 c = ctypes.CDLL(None, use_errno=True)
 def attempt(act):
     try: act(); return "DONE"
@@ -418,12 +588,27 @@ print(attempt(lambda: os.kill(pid, 10)), attempt(trace),
       attempt(lambda: open(f"/proc/{pid}/environ").read()),
       attempt(lambda: open(f"/proc/{pid}/mem", "rb")))
 """
-    found = box.run(_python(attack)).out.split()
+    pid = (quiet / "pid").read_text()
+    if isolation == "namespaces":  # where both have the same number: the host's is tried
+        pid = next(one for one in _below(os.getpid()) if "unhurt" in _words(one))
+    found = box.run(_python(attack, pid)).out.split()
     first.join()
-    assert found == [
-        str(number) for number in (errno.EPERM, errno.EPERM, errno.EACCES, errno.EACCES)
-    ]
+    refused = (errno.EPERM, errno.EPERM, errno.EACCES, errno.EACCES)
+    if isolation == "namespaces":
+        refused = (errno.ESRCH, errno.ESRCH, errno.ENOENT, errno.ENOENT)
+    assert found == [str(number) for number in refused]
     assert results[0].out == "unhurt\n"
+
+
+def _below(pid: int | str) -> Iterator[str]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield child
+            yield from _below(child)
+
+
+def _words(pid: str) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 # RES.
@@ -438,7 +623,21 @@ def test_res01_processes_are_counted(quiet: Path) -> None:
     assert b"Resource temporarily unavailable" in result.stderr
 
 
-def test_res08_a_hostile_temporary_directory_is_emptied(box: Sandbox) -> None:
+def test_res02_res06_memory_and_processor_time_are_limited_where_the_policy_says(
+    quiet: Path,
+) -> None:
+    policy = workspace_write(quiet)
+    result = sandbox.run("while :; do :; done", policy, cwd=quiet, limits=sandbox.Limits(cpu=1))
+    assert result.signal in (signal.SIGXCPU, signal.SIGKILL) and not result.timed_out
+    if "memory" not in {field.name for field in dataclasses.fields(sandbox.Limits)}:
+        pytest.skip("there is no limit of memory in this version")
+    limits = sandbox.Limits(memory=256 << 20)
+    code = "import mmap; mmap.mmap(-1, 64 << 30, flags=0x4022)"
+    assert sandbox.run(_python(code), policy, cwd=quiet).returncode == 0
+    assert sandbox.run(_python(code), policy, cwd=quiet, limits=limits).returncode != 0
+
+
+def test_res08_a_hostile_temporary_directory_is_emptied(box: Sandbox, isolation: str) -> None:
     """Two thousand levels, links out of it, no permissions, odd names; the target stays."""
     code = """
 import os
@@ -450,7 +649,12 @@ for _ in range(2000):
 print(os.environ["TMPDIR"])
 """
     place = Path(box.run(_python(code), check=True).out.strip())
-    assert list(place.iterdir()) == []
+    if isolation == "landlock":
+        assert list(place.iterdir()) == []
+    else:  # it is memory of the sandbox's own, and goes with it
+        began = time.monotonic()
+        box.close()
+        assert time.monotonic() - began < 2
     assert Path("/etc/passwd").exists()
 
 
@@ -467,14 +671,16 @@ print(os.environ["TMPDIR"])
     ],
 )
 def test_a_command_may_do_what_it_likes_to_its_tmpdir(
-    act: str, box: Sandbox, outside: Path
+    act: str, box: Sandbox, outside: Path, isolation: str
 ) -> None:
     """Scripts remove it when they are done. The next command has one, and nobody else is hurt."""
-    if os.getuid() == 0 and act.endswith('/.."'):
+    if isolation == "landlock" and os.getuid() == 0 and act.endswith('/.."'):
         pytest.skip("known: root's helper looks past the mode that its commands then stumble over")
+    if isolation == "namespaces":
+        act = act.replace("/..", "")  # there is nothing above it but the root
     box.run(act.format(outside=outside))
     again = box.run('touch "$TMPDIR/f" && ls -A "$TMPDIR" && test ! -L "$TMPDIR"', check=True)
-    assert again.out == "f\n"
+    assert "f\n" in again.out and (again.out == "f\n" or isolation == "namespaces")
     assert (outside / "file").read_text() == "outside\n"
 
 
@@ -508,7 +714,7 @@ def _in_a_terminal(code: str, confined: bool) -> str:
 
 
 @pytest.mark.parametrize("high", [0, 1 << 32, 0xDEADBEEF << 32])
-def test_tty01_tty02_tty05_no_keys_are_pushed_into_the_terminal(high: int) -> None:
+def test_tty01_tty02_tty05_no_keys_are_pushed_into_the_terminal(high: int, isolation: str) -> None:
     code = (
         "import ctypes; c=ctypes.CDLL(None,use_errno=True);"
         f"r=c.syscall(ctypes.c_long(16),ctypes.c_long(0),ctypes.c_ulong({0x5412 | high}),b'X');"
@@ -523,7 +729,7 @@ def test_tty01_tty02_tty05_no_keys_are_pushed_into_the_terminal(high: int) -> No
 
 
 @pytest.mark.parametrize("place", ["/", "~", "~/..", "/proc", "/sys"])
-def test_pol01_pol02_some_directories_are_no_workspace(place: str) -> None:
+def test_pol01_pol02_some_directories_are_no_workspace(place: str, isolation: str) -> None:
     with pytest.raises((sandbox.PolicyError, sandbox.HostError)):
         sandbox.run("true", cwd=os.path.expanduser(place))
 
@@ -556,14 +762,20 @@ def test_pol05_pol06_a_workspace_that_is_swapped_for_a_link_leads_nowhere(
         assert sorted(path.name for path in outside.iterdir()) == ["file"]
 
 
-def test_pol09_every_thread_is_confined(box: Sandbox, outside: Path) -> None:
+def test_pol09_every_thread_is_confined(box: Sandbox, quiet: Path, isolation: str) -> None:
     code = (
         "import threading,sys\n"
         "def work():\n try: open(sys.argv[1],'w'); print('wrote')\n"
         " except OSError as e: print(e.errno)\n"
         "t=threading.Thread(target=work); t.start(); t.join()"
     )
-    assert box.run(_python(code, str(outside / "file"))).out == f"{errno.EACCES}\n"
+    there = quiet.parent / f"{quiet.name}-beside"
+    there.write_text("")
+    try:
+        expected = errno.EACCES if isolation == "landlock" else errno.EROFS
+        assert box.run(_python(code, str(there))).out == f"{expected}\n"
+    finally:
+        there.unlink()
 
 
 def test_pol12_no_program_is_trusted_by_its_name(box: Sandbox, quiet: Path, outside: Path) -> None:
@@ -574,21 +786,28 @@ def test_pol12_no_program_is_trusted_by_its_name(box: Sandbox, quiet: Path, outs
     assert (outside / "file").read_text() == "outside\n"
 
 
-def test_pol14_a_hard_link_beside_a_denied_file_does_not_open_it(quiet: Path) -> None:
+def test_pol14_a_hard_link_beside_a_denied_file_does_not_open_it(
+    quiet: Path, isolation: str
+) -> None:
     (quiet / "secret").write_text("SECRET")
     (quiet / "open").mkdir()
     os.link(quiet / "secret", quiet / "alias")
     with Sandbox(read_only().with_deny(quiet / "secret")) as box:
-        assert box.run(["cat", str(quiet / "secret")]).stdout == b""
-        assert box.run(["cat", str(quiet / "alias")]).stdout == b""
+        assert box.run(["cat", str(quiet / "secret")], cwd="/").stdout == b""
+        # Rules would open both, and so open none. A mask is about the name.
+        text = b"" if isolation == "landlock" else b"SECRET"
+        assert box.run(["cat", str(quiet / "alias")], cwd="/").stdout == text
+        assert "hard-links" in [item.part for item in box.enforcement.weaker]
 
 
 # Beyond the catalogue.
 
 
-def test_a_sandbox_in_a_sandbox_is_no_wider(box: Sandbox, quiet: Path, outside: Path) -> None:
-    inner = quiet / "inner"
-    inner.mkdir()
+def test_a_sandbox_in_a_sandbox_is_no_wider(quiet: Path) -> None:
+    work, inner, outside = quiet / "work", quiet / "work/inner", quiet / "outside"
+    for path in (work, inner, outside):
+        path.mkdir()
+    (outside / "file").write_text("outside\n")
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT / "src")!r})
 import warnings; warnings.simplefilter("ignore")
@@ -598,12 +817,14 @@ act = "touch made; echo x > {outside}/file; echo x > ../f"
 result = sandbox.run(act, policy, cwd={str(inner)!r})
 print(result.returncode)
 """
-    result = box.run([sys.executable, "-B", "-c", code])
+    # Ours may lie in a /tmp that is not there inside.
+    with Sandbox(workspace_write(work, read=[ROOT / "src"])) as box:
+        result = box.run([sys.executable, "-B", "-c", code])
     if b"ModuleNotFoundError" in result.stderr or b"PermissionError" in result.stderr:
         pytest.skip(f"no interpreter of ours can start in there: {result.err[-100:]}")
     assert (inner / "made").exists(), result.err
     assert (outside / "file").read_text() == "outside\n"
-    assert not (quiet / "f").exists()
+    assert not (work / "f").exists()
 
 
 @pytest.mark.parametrize("name", [b"sp ace", b"new\nline", b"-rf", b"$(touch x)", b"'\""])
@@ -658,3 +879,12 @@ print(sandbox.run(["{PYTHON}", "-c", inside], cwd=top + "/work").out, os.listdir
         pytest.skip(f"btrfs cannot be mounted here: {done.stderr[-200:]}")
     expected = ["SECRET", str(errno.EPERM), "['outside']"]
     assert done.stdout.split() == expected, done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="it is one that runs this")
+def test_all_of_this_as_an_ordinary_user(as_user: AsUser) -> None:
+    """But the attempts, which have been made as both."""
+    command = [*as_user.python()[:-1], "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k"]
+    done = as_user([*command, "not the_attempt", __file__], timeout=500)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout

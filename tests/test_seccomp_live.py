@@ -78,6 +78,7 @@ RULED: list[Attempt] = [
     *(("ioctl", (12, 0x5412 | high, "P")) for high in (0, 1 << 32, JUNK)),
     *(("ioctl", (12, request, "P")) for request in (0x5423, 0x5401, 0x5413)),
     *(("ioctl", (-1, request, "P")) for request in (0x541C, 0x541D, 0x401C5820, 0x40806685)),
+    *(("ioctl", (-1, request, "P")) for request in (0x80045200, 0x80045200 | JUNK)),
     *(("ioctl", (13, request, "P")) for request in (0x40086602, 0x40086602 | JUNK, 0x800C6613)),
     *(("fcntl", (13, command, 0)) for command in (3, 1024, 1024 | JUNK, 1025, 1026, 1040)),
     *(("fcntl", (10, command, "P")) for command in (15, 15 | JUNK, 16)),

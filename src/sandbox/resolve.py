@@ -26,6 +26,9 @@ from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
 __all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
 
+_KERNEL = ("/dev", "/proc", "/sys")
+# Of these a sandbox may have its own.
+_OWN = ("/dev/", "/run/", "/tmp/")
 # What programs need to start; those that a machine has.
 _RUNTIME = (
     "/bin",
@@ -176,6 +179,8 @@ def _check_workspace(work: str, home: str) -> None:
         raise WorkspaceRefused(work, f"it contains HOME ({home})", mend)
     if work == "/":
         raise WorkspaceRefused(work, "it is the whole machine", mend)
+    if any(below(work, top) for top in _KERNEL):
+        raise WorkspaceRefused(work, "what is there is the kernel's, and no files", mend)
 
 
 def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[Place], list[str]]:
@@ -248,11 +253,16 @@ def lookup(table: Table, path: str) -> Access:
 
 
 def _needed(table: Table) -> set[str]:
-    """The paths of a table without those that say what is said above them anyway."""
+    """The paths of a table without those that say what is said above them anyway.
+
+    In what a sandbox may have of its own (a private ``/tmp``) to be read is said by being named.
+    """
     return {
         path
         for path, access in table.items()
-        if path == "/" or lookup(table, path.rpartition("/")[0] or "/") is not access
+        if path == "/"
+        or lookup(table, path.rpartition("/")[0] or "/") is not access
+        or (access is Access.READ and path.startswith(_OWN))
     } - ({"/"} if table.get("/") is Access.DENY else set())
 
 

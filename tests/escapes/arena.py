@@ -2,7 +2,8 @@
 
 Runs by itself (`arena.py PLACE`), as root or as an ordinary user; prints one JSON object. What a
 probe says of itself is not believed: each run is followed by a look at files, listeners and the
-victim, made and held by this process.
+victim, made and held by this process. All probes of a policy are tried below one command, a process
+each: starting an interpreter for every one took most of the time.
 """
 
 from __future__ import annotations
@@ -152,6 +153,8 @@ class Arena:
         self.home = Path.home()
         self.secrets = self.home / ".ssh"
         self.signals = place / "signals"
+        self.signals.write_text("")
+        self.last: dict[str, str] = {}
         self.reset()
         self.listeners = Listeners(place, self.outside)
         self.keep = os.open(self.outside / "fifo", os.O_RDWR)  # so that writing does not fail
@@ -189,7 +192,6 @@ class Arena:
         os.link(self.secrets / "key", self.workspace / "alias_key")
         (self.workspace / "link_out").symlink_to(outside / "f")
         (self.workspace / "link_secret").symlink_to(self.secrets / "key")
-        self.signals.write_text("")
 
     def _start_victim(self) -> subprocess.Popen[str]:
         held = self.place / "held"
@@ -212,16 +214,20 @@ class Arena:
             os.set_inheritable(fd, True)
         return fds
 
-    def state(self) -> dict[str, str]:
-        """Everything that an escape could have changed."""
+    def files(self) -> dict[str, str]:
+        """The files that an escape could have changed."""
         found = {}
         for top in (self.outside, self.secrets, self.place / "log", self.listeners.handed):
             for path in (top, *sorted(top.rglob("*"))) if top.is_dir() else (top,):
                 if not os.path.lexists(path):
                     continue
                 found[str(path)] = str(_look(path))
+        return found
+
+    def effects(self) -> dict[str, str]:
+        """All else: processes, listeners, queues."""
         pid = self.victim.pid
-        found["signals"] = self.signals.read_text()
+        found = {"signals": self.signals.read_text()}
         found["victim"] = str(
             (
                 [resource.prlimit(pid, kind) for kind in (4, 7)],
@@ -235,7 +241,7 @@ class Arena:
         found["queues"] = _queues()
         return found
 
-    def context(self, inside: bool, network: str) -> Path:
+    def context(self, isolation: str, network: str) -> Path:
         """What a probe has to know, as a file in the workspace."""
         names = {
             "W": str(self.workspace), "O": str(self.outside), "S": str(self.secrets),
@@ -243,36 +249,98 @@ class Arena:
             "caller": os.getpid(), "tcp": self.listeners.tcp, "tcp6": self.listeners.tcp,
             "udp": self.listeners.udp, "abstract": self.listeners.name, "key": self.key,
             "queue": self.queue, "keyring": self.keyring, "fds": self.inherited,
-            "inside": inside, "network": network, "other": self.other,
+            "inside": bool(isolation), "other": self.other,
+            # Families of sockets that may be made: those that stay in a network of its own.
+            "families": [2, 10, 16] if "full" in network or isolation == "namespaces" else [],
         }  # fmt: skip
         path = self.place / "context.json"
         path.write_text(json.dumps(names))
         return path
 
-    def run(self, name: str, box: Sandbox | None, network: str = "none") -> dict[str, Any]:
+    def run(self, name: str, bench: Bench) -> dict[str, Any]:
         """One probe, and what it changed outside."""
         self.reset()
         os.pwrite(self.inherited[1], b"a line of the audit log\n", 0)
         os.write(self.full, b"message")
-        command = [PYTHON, "-I", "-S", str(PROBES), str(self.context(bool(box), network)), name]
-        before = self.state()
-        if box is None:
-            output, status = self._bare(command)
-        else:
-            done = box.run(command, cwd=str(self.workspace), timeout=20)
-            output, status = done.stdout + done.stderr, done.returncode
-        time.sleep(0.03 if name.startswith(("PRC", "IPC", "NET")) else 0)
-        after = self.state()
+        before = self.files() | self.last
+        result = bench.ask(name)
+        if bench.slow and name.startswith(("PRC", "IPC", "NET")):
+            time.sleep(0.03)
+        self.last = self.effects()
+        after = self.files() | self.last
         changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
-        result = _parse(output, status)
         result["changed"] = changed
         return result
 
-    def _bare(self, command: list[str]) -> tuple[bytes, int]:
-        with open(self.place / "output", "w+b") as file:
-            done = subprocess.run(command, stdout=file, stderr=file, close_fds=False, timeout=30)
-            file.seek(0)
-            return file.read(), done.returncode
+    def run_all(self, names: list[str], box: Sandbox | None, network: str) -> dict[str, Any]:
+        """All of these, outside or in a sandbox. What comes late is found with the next, or at the
+        end; of the last one.
+        """
+        self.reset()
+        isolation = "" if box is None else box.enforcement.isolation
+        context = self.context(isolation, network)
+        program = shutil.copy(PROBES, self.place)  # ours may lie in a /tmp that is not there inside
+        bench = Bench(self, [PYTHON, "-I", "-S", program, str(context)], box)
+        self.last = self.effects()
+        found = {name: self.run(name, bench) for name in names}
+        bench.close()
+        time.sleep(0.3)
+        late = self.effects()
+        changed = [key for key in late if late[key] != self.last[key]]
+        found[names[-1]]["changed"] += changed
+        return found
+
+
+class Bench:
+    """The process that tries one probe after the other, outside or in a sandbox."""
+
+    def __init__(self, arena: Arena, command: list[str], box: Sandbox | None) -> None:
+        self.slow = box is None  # outside there are effects to wait for
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        self._read = b""
+        self._output = open(arena.place / "output", "w+b")
+        self._done: list[str] = []
+
+        def work() -> None:
+            try:
+                if box is None:
+                    subprocess.run(
+                        command, stdin=orders, stdout=self._output, stderr=answers,
+                        close_fds=False, cwd=arena.workspace,
+                    )  # fmt: skip
+                else:
+                    where = str(arena.workspace)
+                    done = box.run(command, cwd=where, timeout=120, stdin=orders, stderr=answers)
+                    self._done.append(done.text)
+            except Exception as error:
+                self._done.append(repr(error))
+            finally:
+                os.close(orders)
+                os.close(answers)
+
+        self._thread = threading.Thread(target=work)
+        self._thread.start()
+
+    def ask(self, name: str) -> dict[str, Any]:
+        """Has a probe tried, and waits until its process has ended."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders, name.encode() + b"\n")
+        while b"\nend " not in self._read or not self._read.endswith(b"\n"):
+            part = os.read(self._answers, 1 << 16)
+            if not part:
+                return {"verdict": "broken", "errno": "", "note": f"it is gone: {self._done}"}
+            self._read += part
+        output, _, status = self._read.rpartition(b"\nend ")
+        self._read = b""
+        return _parse(output, int(status))
+
+    def close(self) -> None:
+        """Lets it end."""
+        os.close(self._orders)
+        self._thread.join()
+        os.close(self._answers)
+        self._output.close()
 
 
 def _queues() -> str:
@@ -305,6 +373,20 @@ def _policies(names: list[str]) -> dict[str, tuple[SandboxPolicy, str, list[str]
     }
 
 
+def _inside(arena: Arena, names: list[str], isolation: str) -> dict[str, Any]:
+    """What every policy of one isolation made of them."""
+    results: dict[str, Any] = {}
+    os.environ["SANDBOX_ISOLATION"] = "auto" if isolation == "namespaces" else isolation
+    for title, (policy, network, some) in _policies(names).items():
+        place = str(arena.workspace) if title != "readonly" else None
+        policy = policy.with_require("namespaces") if isolation == "namespaces" else policy
+        with Sandbox(policy, workspace=place) as box:
+            results[title] = arena.run_all(some, box, network)
+            results[title]["weaker"] = [item.part for item in box.enforcement.weaker]
+            results[title]["isolation"] = box.enforcement.isolation
+    return results
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     assert "ESCAPE_TOKEN" in os.environ and "BASH_ENV" in os.environ
@@ -315,20 +397,14 @@ def main() -> None:
     if len(sys.argv) > 2:
         names = [name for name in names if name in sys.argv[2:]]
     arena = Arena(Path(sys.argv[1]))
-    results: dict[str, Any] = {"outside": {}}
+    os.environ["SANDBOX_ISOLATION"] = "landlock"  # whose temporary files have a name outside
     other = Sandbox(workspace_write(), workspace=str(arena.workspace))
     seat_file = Path(other.resolved.tmp) / "note"
     seat_file.write_text("of another sandbox\n")
     arena.other = str(seat_file)
-    for name in names:
-        results["outside"][name] = arena.run(name, None)
-    for title, (policy, network, some) in _policies(names).items():
-        place = str(arena.workspace) if title != "readonly" else None
-        with Sandbox(policy, workspace=place) as box:
-            results[title] = {name: arena.run(name, box, network) for name in some}
-            weaker = [item.part for item in box.enforcement.weaker]
-            results[title]["weaker"] = weaker
-            results[title]["isolation"] = box.enforcement.isolation
+    results: dict[str, Any] = {"outside": arena.run_all(names, None, "none")}
+    for isolation in ("landlock", "namespaces"):
+        results[isolation] = _inside(arena, names, isolation)
     other.close()
     arena.victim.kill()
     LIBC.syscall(241, arena.queue.encode())

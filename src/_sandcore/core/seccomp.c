@@ -173,6 +173,7 @@ static bpf_label seccomp_ioctl(struct seccomp_build *b)
         0x50009417u, /* BTRFS_IOC_SNAP_CREATE_V2 */
         0x50009418u, /* BTRFS_IOC_SUBVOL_CREATE_V2 */
         0x5000943fu, /* BTRFS_IOC_SNAP_DESTROY_V2 */
+        0x80045200u, /* RNDGETENTCNT: what there is to ask of the devices that all have */
         0x800c6613u, /* FS_IOC_SET_ENCRYPTION_POLICY */
         0xc0406618u, /* FS_IOC_REMOVE_ENCRYPTION_KEY: locks the user's files */
         0xc0506617u, /* FS_IOC_ADD_ENCRYPTION_KEY */

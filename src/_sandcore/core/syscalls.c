@@ -41,8 +41,8 @@
 #define WHY_SENDTO "an address to send to needs no connect; a fast open skips Landlock's TCP rules"
 #define WHY_FASTOPEN "a fast open skips Landlock's TCP rules"
 #define WHY_IOCTL                                                                                  \
-    "types into the terminal (CVE-2017-5226, CVE-2019-10063), changes inode flags, or takes "      \
-    "snapshots past Landlock"
+    "types into the terminal (CVE-2017-5226, CVE-2019-10063), changes inode flags, takes "         \
+    "snapshots past Landlock, or asks the random device for its state"
 #define WHY_FCNTL "stalls others for the lease break time, or signals threads when files change"
 #define WHY_PRCTL "rewrites what /proc says of the process"
 #define WHY_PERSONALITY "turns off address randomisation, makes what is readable executable"

@@ -214,6 +214,16 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     return 1;
 }
 
+/* Commands can send signals to their lane; all are blocked, and so they are kept, each at the charge
+ * of the user, who may have only so many: after the command they go. */
+static void drop_signals(void)
+{
+    static const struct timespec none;
+    uint64_t all = ~UINT64_C(0);
+    while (SYS_4(SYS_rt_sigtimedwait, &all, 0, &none, sizeof all) > 0) {
+    }
+}
+
 /* A terminal's job joins the caller's process group. In a pid namespace that has no number; there the
  * root has stayed in the group that it was born in, and what it starts is in it already. */
 static void settle_group(const struct helper *helper, struct plan *plan)
@@ -282,6 +292,8 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     }
     memory_close(&command.memory);
     request_release(request);
+    drop_signals();
+    mounts_reopen(&helper->policy);
     return present;
 }
 

@@ -22,7 +22,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { NONE = -1, FILE_BYTES = 4096 };
+enum { NONE = -1, FILE_BYTES = 4096, SCRATCH_MODE = 01777 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
@@ -70,14 +70,17 @@ static int is_of_devices(const char *path)
     return strlen(path) >= sizeof above && memcmp(path, above, sizeof above - 1) == 0;
 }
 
-/* Of one row: what was there, with the flags that it shall have. */
+/* Of one row: what was there, with the flags that it shall have. A device is written to through a
+ * read-only mount too; what that keeps is its mode, owner and times, which are the host's. */
 static int take_tree(const struct policy_mount *mount, const char *path)
 {
     uint64_t attributes = MOUNT_ATTR_NOSUID;
-    attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
-    attributes |= mount->kind == POLICY_MOUNT_READ ? MOUNT_ATTR_RDONLY : 0;
     int tree = tree_clone(path);
-    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
+    int type = tree < 0 ? tree : tree_type(tree);
+    int read_only = mount->kind == POLICY_MOUNT_READ || type == S_IFCHR || type == S_IFBLK;
+    attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
+    attributes |= read_only ? MOUNT_ATTR_RDONLY : 0;
+    int error = type < 0 ? type : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
     if (tree >= 0 && error) {
         tree_drop(tree);
         tree = error;
@@ -104,11 +107,18 @@ static int take_trees(struct layout *layout, int *failed)
     return 0;
 }
 
-static void take_devices(struct layout *layout)
+/* Read-only as in take_tree: root owns them, and `chmod /dev/null` would be felt by everybody. */
+static int take_devices(struct layout *layout)
 {
+    const uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    int error = 0;
     for (unsigned i = 0; i < DEVICES; i++) {
-        layout->device[i] = tree_clone(devices[i]);
+        layout->device[i] = error ? NONE : tree_clone(devices[i]);
+        if (layout->device[i] >= 0) {
+            error = tree_set(layout->device[i], "", AT_EMPTY_PATH, attributes);
+        }
     }
+    return error;
 }
 
 /* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
@@ -273,8 +283,8 @@ static int with_many_fds(struct layout *layout, int *failed)
     if (error) {
         return (int)error;
     }
-    take_devices(layout);
-    int result = take_trees(layout, failed);
+    int result = take_devices(layout);
+    result = result ? result : take_trees(layout, failed);
     result = result ? result : place_all(layout, failed);
     close_trees(layout);
     error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
@@ -339,4 +349,15 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
         error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
     }
     return error;
+}
+
+/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
+ * command shall find its temporary directory as open as this one did. */
+void mounts_reopen(const struct policy_view *policy)
+{
+    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
+        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
+            SYS_3(SYS_fchmodat, AT_FDCWD, policy->strings + policy->mounts[i].path, SCRATCH_MODE);
+        }
+    }
 }

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { LINE = 64 };
+enum { LINE = 64, MAP = 4000 }; /* of a map the kernel takes less than a page */
 
 /* struct ifreq as far as flags need it; the C library's header clashes with the kernel's. */
 struct interface {
@@ -40,27 +40,62 @@ static char *put_number(char *at, uint32_t number, char behind)
 }
 
 /* One line of a map: these numbers are themselves inside. */
+static char *put_line(char *at, uint32_t first, uint32_t count)
+{
+    at = put_number(at, first, ' ');
+    at = put_number(at, first, ' ');
+    return put_number(at, count, '\n');
+}
+
 static int write_map(int directory, const char *name, uint32_t first, uint32_t count)
 {
     char line[LINE];
-    char *at = put_number(line, first, ' ');
-    at = put_number(at, first, ' ');
-    at = put_number(at, count, '\n');
-    return text_write(directory, name, line, (size_t)(at - line));
+    return text_write(directory, name, line, (size_t)(put_line(line, first, count) - line));
 }
 
-/* All numbers, or as many as there are where we are in a user namespace already. */
+/* Of each range of a map the first number and the count, mapped to itself; the length of that. */
+static size_t same_ranges(const char *map, size_t size, char *out)
+{
+    uint32_t field[3] = {0};
+    char *at = out;
+    int which = 0;
+    for (size_t i = 0; i + 1 < size; i++) {
+        if (map[i] < '0' || map[i] > '9') {
+            continue;
+        }
+        field[which] = field[which] * 10 + (uint32_t)(map[i] - '0');
+        if (map[i + 1] >= '0' && map[i + 1] <= '9') {
+            continue;
+        }
+        if (which == 2) {
+            at = put_line(at, field[0], field[2]);
+            field[0] = field[1] = field[2] = 0;
+        }
+        which = (which + 1) % 3;
+    }
+    return (size_t)(at - out);
+}
+
+/* All the numbers that there are here: in a container not every one is, nor in one piece. */
+static int map_same(int directory, const char *name, const char *ours)
+{
+    char map[MAP], out[MAP];
+    long fd = SYS_4(SYS_openat, AT_FDCWD, ours, O_RDONLY | O_CLOEXEC, 0);
+    long size = fd < 0 ? fd : SYS_3(SYS_read, fd, map, sizeof map);
+    if (fd >= 0) {
+        SYS_1(SYS_close, fd);
+    }
+    if (size < 0) {
+        return (int)size;
+    }
+    /* What is written for a line is never longer than the line, which is padded. */
+    return text_write(directory, name, out, same_ranges(map, (size_t)size, out));
+}
+
 static int map_all(int directory)
 {
-    static const uint32_t counts[] = {UINT32_MAX, 65536};
-    int error = -EPERM;
-    for (size_t i = 0; error && i < sizeof counts / sizeof counts[0]; i++) {
-        error = write_map(directory, "uid_map", 0, counts[i]);
-        if (error == 0) {
-            error = write_map(directory, "gid_map", 0, counts[i]);
-        }
-    }
-    return error;
+    int error = map_same(directory, "uid_map", "/proc/self/uid_map");
+    return error ? error : map_same(directory, "gid_map", "/proc/self/gid_map");
 }
 
 /* Only one's own; what other groups there were still count, under the name of nobody's. */

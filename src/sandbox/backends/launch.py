@@ -41,13 +41,11 @@ def start_helper(blob: _sandcore.Policy) -> _sandcore.Helper:
 def start_lane(helper: _sandcore.Helper, processes: int) -> _sandcore.Lane:
     """A lane for so many processes, 0 for any number.
 
-    Raises ``ConfinementLost``, ``NamespacesFailed`` and ``StartError``.
+    Raises ``ConfinementLost`` and ``StartError``.
     """
     try:
         return helper.lane(processes)
     except _sandcore.LaneLost as error:
         raise ConfinementLost(str(error)) from None
     except _sandcore.StageError as error:
-        if error.stage == "mounts":
-            raise NamespacesFailed(error.stage, error.errno or 0) from None
         raise start_error(error.stage, error.errno or 0) from None

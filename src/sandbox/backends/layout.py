@@ -216,11 +216,18 @@ class _Table:
             if root is None or root == path or not _is_plain(path):
                 continue
             self._add(path, "read", True)
-            for above in ancestors(path)[1:]:
-                if above == root:
-                    break
-                if above not in self._found:
-                    self._add(above, "pin", True)
+            self._pin(path)
+
+    def _pin(self, path: str) -> None:
+        """Keeps the directories on the way to a path in a writable directory from being renamed.
+
+        A mask moves along, but the next sandbox would look for the path at its old name.
+        """
+        above = ancestors(path)[1:]
+        root = next((place for place in above if place in self._resolved.writable), None)
+        for place in above[: above.index(root)] if root is not None else ():
+            if place not in self._found:
+                self._add(place, "pin", True)
 
     def _denied(self) -> None:
         """Masks; a denied directory in which something is allowed holds just that."""
@@ -241,6 +248,7 @@ class _Table:
                 self._add(path, "hollow", True, access="names")
             else:
                 self._add(path, "mask", True)
+            self._pin(path)
 
     def _is_hidden(self, path: str) -> bool:
         """Whether what a path lies in is not shown anyway."""
@@ -279,3 +287,9 @@ def _weaker(resolved: ResolvedPolicy) -> Iterator[Weaker]:
             "a hard link that was there before gives a file outside a name where more is allowed"
         )
         yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
+        cause = "a file that may be read may be locked, and who waits for the lock waits"
+        yield Weaker("locks", cause, "deny what others lock")
+    if resolved.protected:
+        cause = "a repository deeper in a writable directory, or a new one, has hooks as any file"
+        mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
+        yield Weaker("repositories", cause, mend)

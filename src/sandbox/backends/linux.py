@@ -18,11 +18,11 @@ from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfin
 from sandbox.backends.guard import Guard
 from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
 from sandbox.backends.prepared import Prepared
-from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
-from sandbox.errors import SandboxLost, Unenforceable
+from sandbox.errors import SandboxLost, StartError, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -159,7 +159,11 @@ class LandlockConfinement:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
-            self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
+            try:
+                self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
+            except StartError as error:
+                stage = LANE_STAGES.get(error.stage, error.stage)
+                raise NamespacesFailed(stage, error.errno or 0) from None
 
     def enforcement_of(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout
-from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
 from sandbox.paths import below
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -111,12 +111,14 @@ def try_namespaces() -> Refusal | None:
     blob = _sandcore.compile_policy(mounts=mounts, own_network=True, read_only=True)
     try:
         helper = _sandcore.Helper(blob, _sandcore.HELPER_PATH)
-        try:
-            helper.lane().close()
-        finally:
-            helper.close()
     except _sandcore.StageError as error:
         return explain_refusal(error.stage, error.errno or 0)
+    try:
+        helper.lane().close()
+    except _sandcore.StageError as error:
+        return explain_refusal(LANE_STAGES.get(error.stage, error.stage), error.errno or 0)
+    finally:
+        helper.close()
     return None
 
 
