@@ -356,8 +356,15 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
 void mounts_reopen(const struct policy_view *policy)
 {
     for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
-            SYS_3(SYS_fchmodat, AT_FDCWD, policy->strings + policy->mounts[i].path, SCRATCH_MODE);
+        const char *path = policy->strings + policy->mounts[i].path;
+        struct statx found = {0};
+        if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
+            continue;
+        }
+        /* Not without need: the caller sees by the time of change whether there is something to do. */
+        long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
+        if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
+            SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
         }
     }
 }
