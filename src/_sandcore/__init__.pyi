@@ -23,6 +23,7 @@ __all__ = [
     "HANDLE_UNIX",
     "HANDLE_WRITE",
     "HELPER_PATH",
+    "MOUNT_ABSENT",
     "MOUNT_DEVICES",
     "MOUNT_HOLLOW",
     "MOUNT_MAKE",
@@ -74,6 +75,7 @@ HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
 HELPER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
+MOUNT_ABSENT: Final[int]
 MOUNT_DEVICES: Final[int]
 MOUNT_HOLLOW: Final[int]
 MOUNT_MAKE: Final[int]
@@ -186,6 +188,8 @@ class Helper:
     def pid(self) -> int: ...
     @property
     def scoped(self) -> bool: ...
+    @property
+    def unwatched(self) -> int: ...
     def close(self) -> None: ...
     def lane(self) -> Lane: ...
 

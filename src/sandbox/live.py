@@ -3,8 +3,9 @@
 Starting a sandbox costs a few commands' time, running a command in one that is there costs hardly
 more than the command: so a sandbox is kept and reused.
 A sandbox resolves its policy once, when it is made. When the host changes under it (a new
-directory beside a denied one, another user), it is confined anew from the same resolved paths;
-nothing that a command did can move the boundary.
+directory beside a denied one, a secret that is elsewhere now, another user), it is confined anew:
+what was granted is what it was, whatever its name leads to now; what is denied and protected is
+resolved again and comes on top. Nothing that a command did can move the boundary outwards.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Sandbox:
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._plan = Plan(self.policy.environment)
+        self._homes = (os.path.expanduser("~"), *_account_homes())
         self._closed = False
         self._confinement: Confinement | None = None
         self._confinement = self._first(named)
@@ -108,9 +110,7 @@ class Sandbox:
             self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
             self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
             try:
-                self._resolved: ResolvedPolicy = resolve(
-                    self.policy, workspace, os.path.expanduser("~"), self._tmp, _account_homes()
-                )
+                self._resolved: ResolvedPolicy = self._resolve(workspace)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -119,6 +119,10 @@ class Sandbox:
                 self._cleanup()
                 raise
         raise Unenforceable(f"isolation {self._isolation!r}", refused.cause, refused.mend)
+
+    def _resolve(self, workspace: str | None) -> ResolvedPolicy:
+        home, *more = self._homes
+        return resolve(self.policy, workspace, home, self._tmp, more)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -249,8 +253,9 @@ class Sandbox:
 
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
+        later = self._resolve(self._resolved.workspace or None)
         try:
-            return self._backend.start(self._resolved, self._isolation)
+            return self._backend.start(self._resolved.narrowed(later), self._isolation)
         except IsolationRefused as refused:
             part = f"isolation {self._isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None

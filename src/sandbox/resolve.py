@@ -64,7 +64,8 @@ class ResolvedPolicy:
     - ``writable``: directories and files below which writing is allowed.
     - ``denied``: what was denied by name (entries and secrets of HOME), with reasons, whether it
       exists or not.
-    - ``protected``: paths that stay read-only in the writable ones, existing or not.
+    - ``protected``: paths that stay read-only in the writable ones, existing or not;
+      ``more_protected``: those that came with what the host has changed since.
     - ``links``: symbolic links that lead to what is denied; where they change, so does it.
     - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
     """
@@ -78,6 +79,7 @@ class ResolvedPolicy:
     workspace: str
     home: str
     tmp: str
+    more_protected: tuple[str, ...] = ()
 
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
@@ -92,6 +94,39 @@ class ResolvedPolicy:
             places=tuple(sorted(places)),
             writable=tuple(moved.get(path, path) for path in self.writable),
             tmp=tmp,
+        )
+
+    def narrowed(self, later: ResolvedPolicy) -> ResolvedPolicy:
+        """A copy that denies and protects also what a later resolution of the same policy does.
+
+        A secret may be elsewhere now, or a git directory; what was denied and is a link now is
+        denied where that leads. What was granted stays as it was: a boundary never moves.
+        """
+        first, now = self.table(), later.table()
+        table, links = dict(first), [*self.links, *later.links]
+        denied = [place for place in later.denied if place not in self.denied]
+        kept = []
+        for place in self.denied:
+            target, passed = follow(place.path)
+            links.extend(passed)
+            if not passed:
+                kept.append(place)
+                continue
+            denied.append(place._replace(path=target))
+            if table.get(place.path) is Access.DENY:
+                del table[place.path]
+        for place in denied:
+            for path in {path for path in (*first, *now) if below(path, place.path)}:
+                table[path] = weaker_of(lookup(first, path), lookup(now, path))
+            table[place.path] = Access.DENY
+        needed = sorted(_needed(table))
+        return replace(
+            self,
+            places=tuple(Place(path, table[path]) for path in needed),
+            writable=tuple(path for path in needed if table[path] is Access.WRITE),
+            denied=tuple(dict.fromkeys((*kept, *denied))),
+            links=tuple(dict.fromkeys(links)),
+            more_protected=tuple(path for path in later.protected if path not in self.protected),
         )
 
     def table(self) -> Table:

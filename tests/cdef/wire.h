@@ -40,7 +40,7 @@ struct wire_reply {
     int32_t status;
     uint32_t swept;
     uint32_t scoped;
-    uint32_t reserved;
+    uint32_t unwatched;
     struct wire_usage usage;
 };
 size_t wire_pointers(const struct wire_run *run);

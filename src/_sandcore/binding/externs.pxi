@@ -65,6 +65,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_MOUNT_SCRATCH
     enum: POLICY_MOUNT_DEVICES
     enum: POLICY_MOUNT_PROC
+    enum: POLICY_MOUNT_ABSENT
     struct policy_rule:
         uint32_t path
         uint16_t access
@@ -165,6 +166,7 @@ cdef extern from "client.h" nogil:
         int32_t pidfd
         int32_t owner
         int32_t scoped
+        uint32_t unwatched
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, wire_reply *ready)
@@ -294,3 +296,4 @@ cdef extern from "stamp.h" nogil:
         int64_t change_ns
         uint32_t mode
     void stamp_paths(const char *const *paths, size_t count, stamp *out)
+    void stamp_identities(const char *const *paths, size_t count, stamp *out)

@@ -63,6 +63,13 @@ cdef class Helper:
         """Whether the signal scope was proved: then a whole tree is ended at once."""
         return bool(self.c.scoped)
 
+    @property
+    def unwatched(self):
+        """In how many directories on the way to its mounts the host does not tell of changes.
+
+        A file that is replaced there loses its mask until the next helper is started."""
+        return self.c.unwatched
+
     def close(self):
         """Ends the helper and everything in it. Idempotent."""
         self.closed = True

@@ -7,8 +7,8 @@ cdef class Stamps:
 
     `take()` returns bytes. Of each of `paths` they hold device, inode, size, mode and the kernel's
     own change time, so that equal bytes mean that none was created, removed, written, replaced or
-    re-permitted in between. Of each of `identities` they hold device and inode only: the same
-    directory, whatever happened in it. `SIZE` bytes belong to one path, in the order given; all
+    re-permitted in between. Of each of `identities` they hold device, inode and time of birth only:
+    the same directory, whatever happened in it. `SIZE` bytes belong to one path, in the order given; all
     zero: absent. Symlinks are not followed.
     """
 
@@ -40,12 +40,10 @@ cdef class Stamps:
 
     def take(self):
         """The state of all paths now."""
-        cdef size_t i, count = len(self.paths.items)
+        cdef size_t count = len(self.paths.items)
+        cdef const char *const *paths = <const char *const *>self.paths.pointers
         taken = PyBytes_FromStringAndSize(NULL, count * sizeof(stamp))
         cdef stamp *at = <stamp *><char *>taken
-        stamp_paths(<const char *const *>self.paths.pointers, count, at)
-        for i in range(self.exact, count):
-            at[i].size = 0
-            at[i].change_ns = 0
-            at[i].mode = 0
+        stamp_paths(paths, self.exact, at)
+        stamp_identities(paths + self.exact, count - self.exact, at + self.exact)
         return taken

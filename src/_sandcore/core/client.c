@@ -152,6 +152,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
             *report = ready.report;
         }
         out->scoped = error == 0 && ready.scoped != 0;
+        out->unwatched = ready.unwatched;
     }
     if (error) {
         report->error = -error;

@@ -104,7 +104,7 @@ static int mounts_are_sound(const struct policy_view *view)
     for (uint32_t i = 0; i < view->header->mount_count; i++) {
         const struct policy_mount *mount = &view->mounts[i];
         if (!path_is_sound(view, mount->path) || mount->kind < POLICY_MOUNT_WRITE ||
-            mount->kind > POLICY_MOUNT_PROC || mount->access > LANDLOCK_CLASS_NAMES ||
+            mount->kind > POLICY_MOUNT_ABSENT || mount->access > LANDLOCK_CLASS_NAMES ||
             (mount->flags & ~(POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE)) != 0 ||
             mount->reserved != 0) {
             return 0;
@@ -136,9 +136,8 @@ static int parts_are_announced(const struct policy_header *header)
     int more = (header->flags & (POLICY_OWN_NETWORK | POLICY_READ_ONLY)) != 0;
     int anything = landlock || filter || spaces || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
-           (landlock || header->rule_count == 0) &&
-           spaces == (header->mount_count != 0) && (spaces || !more) &&
-           (!anything || (header->flags & POLICY_CONFINED) != 0);
+           (landlock || header->rule_count == 0) && spaces == (header->mount_count != 0) &&
+           (spaces || !more) && (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 
 static int header_is_sound(const struct policy_header *header, size_t size)

@@ -79,8 +79,8 @@ struct wire_reply {
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
-    uint32_t scoped; /* READY: the signal scope was proved; kill(-1) ends just this tree */
-    uint32_t reserved;
+    uint32_t scoped;    /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t unwatched; /* READY of the root: directories in which a replaced file stays unmasked */
     struct wire_usage usage; /* DONE */
 };
 

@@ -132,6 +132,7 @@ void helper_send_ready(const struct helper *helper, int fd, const struct stage_r
         .pid = (int32_t)SYS_0(SYS_getpid),
         .report = *report,
         .scoped = (uint32_t)helper->scoped,
+        .unwatched = helper->masks.unwatched,
     };
     helper_send(fd, &reply, -1);
 }

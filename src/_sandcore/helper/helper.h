@@ -21,6 +21,7 @@
 #ifndef SANDCORE_HELPER_H
 #define SANDCORE_HELPER_H
 
+#include "masks.h"
 #include "policy.h"
 #include "wire.h"
 
@@ -41,6 +42,7 @@ struct helper {
     int32_t scoped;       /* the signal scope of the process at hand was proved */
     int32_t group;        /* of the root, as numbered outside of all namespaces */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
+    struct masks masks;   /* of the root */
 };
 
 /* Ends every process below this one and reaps it. *leader_status gets the wait status of `leader`
@@ -104,6 +106,11 @@ void request_release(struct request *request);
 /* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
  * its /proc/self, so it is still dumpable. */
 int namespaces_enter(const struct policy_view *policy);
+
+/* Of one row (WRITE, READ, PIN): a detached clone of what `place` is a fd on, with the flags that it
+ * shall have; and what masks a file, or a directory, detached. */
+int mounts_tree(const struct policy_mount *mount, const char *path, int place);
+int mounts_mask(int is_directory);
 
 /* Makes the policy's mounts; *failed is the one that could not be made, -1: none in particular. What
  * is new is granted in the ruleset, -1: none. */

@@ -40,12 +40,6 @@ struct layout {
     const char *masks[2];    /* where a mask for a file, for a directory lies already */
 };
 
-static int set_propagation(uint64_t kind)
-{
-    struct mount_attr change = {.propagation = kind};
-    return (int)SYS_5(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &change, sizeof change);
-}
-
 /* Rules are about files, and a new file system has others than those that the caller knew. */
 static int grant(const struct layout *layout, const char *path, unsigned access)
 {
@@ -69,13 +63,12 @@ static int is_of_devices(const char *path)
     return strlen(path) >= sizeof above && memcmp(path, above, sizeof above - 1) == 0;
 }
 
-/* Of one row: what was there, with the flags that it shall have. */
-static int take_tree(const struct policy_mount *mount, const char *path)
+int mounts_tree(const struct policy_mount *mount, const char *path, int place)
 {
     uint64_t attributes = MOUNT_ATTR_NOSUID;
     attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
     attributes |= mount->kind == POLICY_MOUNT_READ ? MOUNT_ATTR_RDONLY : 0;
-    int tree = tree_clone(path);
+    int tree = tree_clone_at(place);
     int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, attributes);
     if (tree >= 0 && error) {
         tree_drop(tree);
@@ -93,7 +86,10 @@ static int take_trees(struct layout *layout, int *failed)
         if (mount->kind > POLICY_MOUNT_PIN) {
             continue;
         }
-        int tree = take_tree(mount, policy->strings + mount->path);
+        const char *path = policy->strings + mount->path;
+        int place = tree_open(path);
+        int tree = place < 0 ? place : mounts_tree(mount, path, place);
+        tree_drop(place);
         if (tree < 0 && !(tree == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL)) {
             *failed = (int)i;
             return tree;
@@ -110,13 +106,9 @@ static void take_devices(struct layout *layout)
     }
 }
 
-/* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
-static int new_mask(struct layout *layout, int is_directory)
+int mounts_mask(int is_directory)
 {
     static const char *const closed[] = {"mode", "000", "size", "4096", 0};
-    if (layout->masks[is_directory]) {
-        return tree_clone(layout->masks[is_directory]);
-    }
     uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     if (is_directory) {
         return tree_new("tmpfs", closed, attributes | MOUNT_ATTR_NOEXEC);
@@ -128,6 +120,13 @@ static int new_mask(struct layout *layout, int is_directory)
         tree_drop(tree);
     }
     return error ? error : tree;
+}
+
+/* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
+static int new_mask(struct layout *layout, int is_directory)
+{
+    const char *first = layout->masks[is_directory];
+    return first ? tree_clone(first) : mounts_mask(is_directory);
 }
 
 static int place_mask(struct layout *layout, const char *path)
@@ -208,7 +207,7 @@ static int place_mount(struct layout *layout, uint32_t index)
     const char *path = layout->policy->strings + mount->path;
     int tree = layout->trees[index], error = 0;
     int is_tree = mount->kind <= POLICY_MOUNT_PIN;
-    if (mount->kind == POLICY_MOUNT_PROC || (is_tree && tree < 0)) {
+    if (mount->kind >= POLICY_MOUNT_PROC || (is_tree && tree < 0)) {
         return 0;
     }
     if (mount->flags & POLICY_MOUNT_MAKE) {
@@ -292,7 +291,7 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
     size_t size = policy->header->mount_count * sizeof(int32_t);
     *failed = NONE;
     /* What the host mounts later is not for us: it would come in with its own flags. */
-    int error = set_propagation(MS_PRIVATE);
+    int error = tree_propagate(MS_PRIVATE);
     if (error || size == 0) {
         return error;
     }
@@ -305,7 +304,9 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
     memset(layout.trees, 0xff, size);
     error = with_many_fds(&layout, failed);
     SYS_2(SYS_munmap, trees, size);
-    return error ? error : (int)SYS_1(SYS_chdir, "/");
+    error = error ? error : (int)SYS_1(SYS_chdir, "/");
+    /* What is masked later is to be masked in the lanes too. */
+    return error ? error : tree_propagate(MS_SHARED);
 }
 
 static int hide(const char *path)
@@ -331,7 +332,8 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
     const uint64_t attributes =
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     const struct layout layout = {.policy = policy, .ruleset = ruleset};
-    int error = 0;
+    /* Masks of the root process come in, our own processes do not go out. */
+    int error = tree_propagate(MS_SLAVE);
     for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
         const struct policy_mount *mount = &policy->mounts[i];
         if (mount->kind != POLICY_MOUNT_PROC) {

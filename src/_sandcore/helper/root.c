@@ -106,6 +106,9 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
     int error = namespaces_enter(&helper->policy);
     if (error == 0) {
         report->stage = STAGE_MOUNTS;
+        error = masks_watch(&helper->policy, &helper->masks);
+    }
+    if (error == 0) {
         error = mounts_make(&helper->policy, ruleset, &report->detail);
     }
     return error;
@@ -151,6 +154,7 @@ static void start_lane(struct helper *helper, int socket, int signals)
         close_fd(HELPER_CALLER);
         close_fd(signals);
         close_fd(helper->children);
+        close_fd(helper->masks.events);
         lane_main(helper, socket);
     }
     if (pid < 0) {
@@ -199,14 +203,15 @@ static int take_order(struct helper *helper, int signals)
     return 1;
 }
 
-/* Serves until the caller closes, the caller ends, or a lane is attacked. */
+/* Serves until the caller closes, the caller ends, a lane is attacked, or a mask cannot be kept. */
 static void watch(struct helper *helper, int signals)
 {
-    struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
+    struct pollfd events[4] = {{.fd = HELPER_CONTROL, .events = POLLIN},
                                {.fd = HELPER_CALLER, .events = POLLIN},
-                               {.fd = signals, .events = POLLIN}};
+                               {.fd = signals, .events = POLLIN},
+                               {.fd = helper->masks.events, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 4, 0, 0, 0);
         if (ready < 0 && ready != -EINTR) {
             return;
         }
@@ -214,6 +219,9 @@ static void watch(struct helper *helper, int signals)
             continue;
         }
         if (events[1].revents) {
+            return;
+        }
+        if (events[3].revents && masks_mend(&helper->masks) < 0) {
             return;
         }
         if (events[2].revents) {
@@ -230,7 +238,7 @@ static void watch(struct helper *helper, int signals)
 
 void root_main(void)
 {
-    struct helper helper = {.children = -1};
+    struct helper helper = {.children = -1, .masks = {.events = -1}};
     uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);

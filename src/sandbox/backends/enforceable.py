@@ -129,6 +129,16 @@ def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
         yield Weaker("own-program", cause, "install sandcore outside the workspace")
 
 
+def weaker_masks(unwatched: int) -> Iterator[Weaker]:
+    """What it means that the host tells of no changes in so many directories."""
+    if unwatched:
+        cause = (
+            f"changes in {unwatched} directories are not told: a denied or protected file that the "
+            "host replaces while a command runs is open to it until the next command"
+        )
+        yield Weaker("masks", cause, "sysctl fs.inotify.max_user_instances=1024")
+
+
 def weaker_limits(limits: Limits) -> Iterator[Weaker]:
     """Limits that this isolation enforces less than they say."""
     if limits.processes is not None:

@@ -26,7 +26,7 @@ from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule
 from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
-from sandbox.paths import ancestors, below
+from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
@@ -120,7 +120,9 @@ class _Table:
     def __init__(self, resolved: ResolvedPolicy) -> None:
         self._resolved = resolved
         self._access = resolved.table()
+        self._writable = frozenset(resolved.writable)
         self._found: dict[str, Mount] = {}
+        self._ways: set[str] = set()  # the directories above what is found
         self.masked: list[str] = []
         self._own()
         self._places()
@@ -139,6 +141,10 @@ class _Table:
     def _add(self, path: str, kind: MountKind, optional: bool = False, **more: int | str) -> None:
         access, size = str(more.get("access", "")), int(more.get("size", 0))
         self._found[path] = Mount(os.fsencode(path), kind, optional, False, access, size)
+        for above in ancestors(path)[1:]:
+            if above in self._ways:
+                break
+            self._ways.add(above)
 
     def _above(self, path: str) -> Mount | None:
         """The nearest mount that a path lies in."""
@@ -190,37 +196,57 @@ class _Table:
             self._add(above, "hollow", access="names")
 
     def _protected(self) -> None:
-        roots = self._resolved.writable
-        for path in self._resolved.protected:
-            root = next((above for above in ancestors(path) if above in roots), None)
-            if root is None or root == path or not _is_plain(path):
+        for path in (*self._resolved.protected, *self._resolved.more_protected):
+            if self._root(path) in ("", path) or not _is_plain(path):
                 continue
             self._add(path, "read", True)
-            for above in ancestors(path)[1:]:
-                if above == root:
-                    break
-                if above not in self._found:
-                    self._add(above, "pin", True)
+            self._pin_way(path)
+
+    def _root(self, path: str) -> str:
+        """The writable directory that a path lies in, or empty."""
+        return next((above for above in ancestors(path) if above in self._writable), "")
+
+    def _pin_way(self, path: str) -> None:
+        """Keep the way to a mount in a writable directory: under another name it would be free."""
+        root = self._root(path)
+        for above in ancestors(path)[1:]:
+            if not root or above == root:
+                break
+            if above not in self._found:
+                self._add(above, "pin", True)
 
     def _denied(self) -> None:
         """Masks; a denied directory in which something is allowed holds just that."""
         denied = [place.path for place in self._resolved.places if place.access is Access.DENY]
         denied += [place.path for place in self._resolved.denied if place.path not in self._access]
+        inside = self._allowed_inside()
         for path in sorted({*denied, *aliases(denied)}, key=lambda path: path.split("/")):
             if path in _OWN or path == "/" or path in self._found:
                 continue
             self.masked.append(path)
-            if not os.path.lexists(path) or self._is_hidden(path):
+            if self._is_hidden(path):
                 continue
-            inner = [other for other in self._found if other != path and below(other, path)]
-            allowed = [other for other in self._access if other != path and below(other, path)]
-            allowed = [other for other in allowed if self._access[other] is not Access.DENY]
+            if not os.path.lexists(path):
+                self._add(path, "mask", True)  # for when it is made
+                continue
+            self._pin_way(path)
+            allowed = inside.get(path, ())
             for other in allowed:
-                self._found.setdefault(other, Mount(os.fsencode(other), "read"))
-            if inner or allowed:
+                if other not in self._found:
+                    self._add(other, "read")
+            if allowed or path in self._ways:
                 self._add(path, "hollow", True, access="names")
             else:
                 self._add(path, "mask", True)
+
+    def _allowed_inside(self) -> dict[str, list[str]]:
+        """What the policy allows in each directory, by the directories above it."""
+        found: dict[str, list[str]] = {}
+        for path, access in self._access.items():
+            if access is not Access.DENY:
+                for above in ancestors(path)[1:]:
+                    found.setdefault(above, []).append(path)
+        return found
 
     def _is_hidden(self, path: str) -> bool:
         """Whether what a path lies in is not shown anyway."""

@@ -14,7 +14,7 @@ from typing import cast
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
-from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
+from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.refusals import Refusal, explain_refusal
@@ -105,6 +105,7 @@ class LinuxBackend:
             made = Guard(roots, resolved.protected, _sandcore.Stamps)
             with self._lock:
                 guard = self._guards.setdefault(key, made)
+        guard.extend(resolved.more_protected)
         return guard
 
 
@@ -142,8 +143,10 @@ class LandlockConfinement:
         self.guard = guard
         limits = tuple(weaker_limits(resolved.policy.limits))
         watched = guard.weaker if guard is not None else ()
-        self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
         self._helper = _start(ground.blob)
+        masks = weaker_masks(self._helper.unwatched)
+        weaker = (*ground.weaker, *masks, *limits, *watched)
+        self.enforcement = Enforcement(ground.isolation, weaker)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if ground.isolation == "namespaces":
             self._idle.append(self.seat())  # whether a lane can be had says if they can

@@ -42,10 +42,14 @@ class LayoutBasis:
     """The state of the disk that a layout was made from: which files lie at the paths in it."""
 
     def __init__(self, resolved: ResolvedPolicy, layout: Layout) -> None:
-        paths = [*layout.roots, *resolved.protected, *layout.masked, *resolved.links]
-        paths += [place.path for place in resolved.denied]
-        wanted = [os.fsencode(path) for path in dict.fromkeys(paths)]
-        self._often = _sandcore.Stamps((), wanted[:_ALWAYS])
+        protected = (*resolved.protected, *resolved.more_protected)
+        denied = [*layout.masked, *(place.path for place in resolved.denied)]
+        denied.sort(key=os.path.lexists, reverse=True)  # what is missing may wait
+        paths = [*layout.roots, *protected, *resolved.links, *denied]
+        pointers = [path for path in protected if _is_pointer(path)]
+        wanted = [os.fsencode(path) for path in dict.fromkeys(paths) if path not in pointers]
+        # What a pointer says is part of the layout; of the rest only which file it is.
+        self._often = _sandcore.Stamps(map(os.fsencode, pointers), wanted[:_ALWAYS])
         self._seldom = _sandcore.Stamps((), wanted[_ALWAYS:])
         self._states = (self._often.take(), self._seldom.take())
         self._look_at = 0.0
@@ -62,6 +66,11 @@ class LayoutBasis:
             return True
         self._look_at = now + _LOOK
         return self._seldom.take() == seldom
+
+
+def _is_pointer(path: str) -> bool:
+    """Whether this is a ``.git`` that may say where the git directory is."""
+    return path.endswith("/.git") and not os.path.isdir(path)
 
 
 def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:

@@ -1,0 +1,55 @@
+"""What is masked stays masked, whatever the host does to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import AsUser
+from scene import play
+
+SCENES = (
+    "between_two_commands",
+    "during_a_command",
+    "a_protected_file_during_a_command",
+    "what_was_not_there_is_masked_when_it_comes",
+    "a_directory_on_the_way_is_replaced",
+    "in_all_lanes",
+    "a_link_on_the_way_ends_the_sandbox",
+    "a_command_may_move_directories_and_leave_links",
+    "what_holds_a_masked_file_cannot_be_renamed",
+    "a_flood_of_names_hides_nothing",
+)
+FEW = 4321  # a user of whom nobody else has inotify instances
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """As usual, but not in /tmp, of which a sandbox has its own."""
+    path = Path(tempfile.mkdtemp(prefix="sandcore-test-", dir="/var/tmp")).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("who", ["as-we-are", "as-a-user"])
+def test_a_mask_stays(
+    scene: str, who: str, place: Path, workspace: Path, outside: Path, as_user: AsUser
+) -> None:
+    user = as_user if who == "as-a-user" else None
+    play("masks", scene, user, place, workspace, outside)
+
+
+def test_where_changes_are_not_told_that_is_reported(
+    place: Path, workspace: Path, outside: Path, as_user: AsUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be a user that has no other process")
+    monkeypatch.setattr("conftest.USER", FEW)
+    as_user.give(as_user.home)
+    play("masks", "without_watches_it_is_said", as_user, place, workspace, outside)
