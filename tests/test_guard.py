@@ -153,6 +153,9 @@ def test_the_usual_command_costs_two_looks_and_nothing_else(
             looks.append(self.stamps.take())
             return looks[-1]
 
+        def same(self, state: bytes) -> bool:
+            return self.take() == state
+
         def settled(self, state: bytes) -> bool:
             return self.stamps.settled(state)
 
@@ -432,6 +435,9 @@ def test_what_changes_within_one_tick_of_the_clock_is_seen(repo: Path) -> None:
 
         def take(self) -> bytes:
             return b"the same"
+
+        def same(self, state: bytes) -> bool:
+            return state == b"the same"
 
         def settled(self, state: bytes) -> bool:
             return False

@@ -34,6 +34,7 @@ H_SCOPES, H_UNIX, H_REFER = (
     lib.LANDLOCK_HANDLE_UNIX,
     lib.LANDLOCK_HANDLE_REFER,
 )
+H_MOUNTED = lib.LANDLOCK_HANDLE_MOUNTED
 H_FILES = H_READ | H_NAMES | H_WRITE
 H_ALL = H_FILES | H_TCP | H_UDP | H_SCOPES | H_UNIX
 
@@ -80,6 +81,8 @@ def test_each_abi_handles_just_the_rights_it_has(abi: int, expected: tuple[int, 
         (H_READ, (0x2005, 0, 0)),
         (H_NAMES, (0x2008, 0, 0)),
         (H_WRITE, (0xFFF2, 0, 0)),
+        (H_WRITE | H_MOUNTED, (0x3FF2, 0, 0)),
+        (H_MOUNTED, (0, 0, 0)),
         (H_TCP, (0, 0x3, 0)),
         (H_UDP, (0, 0xC, 0)),
         (H_SCOPES, (0, 0, 0x3)),
@@ -93,7 +96,7 @@ def test_what_is_not_to_be_restricted_is_not_handled(
     assert handled(10, handle) == expected
 
 
-@pytest.mark.parametrize(("abi", "handle"), [(0, H_ALL), (-1, H_ALL), (7, 1 << 8), (7, 1 << 31)])
+@pytest.mark.parametrize(("abi", "handle"), [(0, H_ALL), (-1, H_ALL), (7, 1 << 9), (7, 1 << 31)])
 def test_a_nonsense_abi_or_flag_is_refused_and_grants_nothing(abi: int, handle: int) -> None:
     assert lib.landlock_handled(abi, handle, ffi.new("struct landlock_rights *")) == -errno.EINVAL
     assert lib.landlock_granted(abi, WRITE, 1, handle) == 0
@@ -121,7 +124,7 @@ def test_each_class_grants_just_its_rights(cls: int, is_dir: int, abi: int) -> N
 
 @pytest.mark.parametrize("abi", range(1, 11))
 def test_a_grant_is_never_wider_than_what_is_handled(abi: int) -> None:
-    for handle, cls, is_dir in itertools.product(range(1 << 8), (READ, WRITE, DEVICE), (0, 1)):
+    for handle, cls, is_dir in itertools.product(range(1 << 9), (READ, WRITE, DEVICE), (0, 1)):
         granted = lib.landlock_granted(abi, cls, is_dir, handle)
         assert granted & ~handled(abi, handle)[0] == 0, (handle, cls, is_dir)
 

@@ -54,6 +54,7 @@ LADDER = (
     "backends.guard",
     "backends.enforceable",
     "backends.ground",
+    "backends.prepared",
     "backends.scratch",
     "backends.temporary",
     "backends.linux",
@@ -83,6 +84,7 @@ IMPORTS_THE_CORE = {
     "backends.basis",
     "backends.explain",
     "backends.ground",
+    "backends.prepared",
     "backends.linux",
     "backends.namespaces",
 }

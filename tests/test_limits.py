@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import pickle
+import resource
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.errors import InvalidLimit
 from sandbox.limits import Limits, check_seconds
 
@@ -91,3 +93,11 @@ def test_limits_are_values() -> None:
     limits = Limits(cpu=3)
     assert pickle.loads(pickle.dumps(limits)) == limits
     assert len({limits, Limits(cpu=3), Limits()}) == 2
+
+
+def test_no_limit_is_above_the_hard_one_that_is_there_already() -> None:
+    number, endless = resource.RLIMIT_NOFILE, resource.RLIM_INFINITY
+    limits = Limits(open_files=4096, core=None)
+    for hard, bound in ((64, 64), (8192, 4096), (endless, 4096)):
+        assert rlimits(limits, {**hard_limits(), number: hard}) == ((number, bound, bound),)
+    assert hard_limits()[number] == resource.getrlimit(number)[1]

@@ -82,9 +82,10 @@ def test_every_change_of_a_file_changes_its_stamp_and_utime_restores_none(
     taker = stamps(path, still)
     before = taker.take()
     assert len(before) == 2 * SIZE and before[:SIZE] != ABSENT
-    assert taker.take() == before
+    assert taker.take() == before and taker.same(before)
     change(path)
     after = taker.take()
+    assert taker.same(after) and not taker.same(before)
     assert after[:SIZE] != before[:SIZE]
     assert after[SIZE:] == before[SIZE:]
     times = path.lstat() if os.path.lexists(path) else None
@@ -167,6 +168,8 @@ def test_paths_and_identities_stand_in_the_order_they_were_given(place: Path) ->
     assert taken[SIZE : 2 * SIZE] == taken[3 * SIZE :] == ABSENT
     assert taken[2 * SIZE : 3 * SIZE] == stamps(identities=(place / "b",)).take()
     assert stamps().take() == b"" and len(stamps()) == 0
+    assert both.same(taken) and not both.same(taken[:-SIZE]) and not both.same(taken + taken)
+    assert stamps().same(b"") and not both.same(b"")
 
 
 def test_two_writes_in_a_row_are_two_stamps(place: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
+from _sandcore import Stamps
 from sandbox.backends import scratch
 from sandbox.backends.temporary import Temporary
 
@@ -38,7 +39,7 @@ def test_nothing_that_a_command_leaves_there_is_found_by_the_next(
 
 
 def test_the_directories_of_other_seats_are_left_alone(tmp_path: Path) -> None:
-    places = Temporary(str(tmp_path))
+    places = Temporary(str(tmp_path), Stamps)
     mine, other = places.take(), places.take()
     (Path(other) / "in-use").touch()
     (tmp_path / "stray").touch()

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from sandbox.errors import InvalidArgument
 from sandbox.paths import has_pattern
 
-__all__ = ["CORE", "PATH_DEFAULT", "Environment", "Packed", "Plan", "block", "markers"]
+__all__ = ["CORE", "PATH_DEFAULT", "Environment", "Packed", "Plan", "block", "home", "markers"]
 
 Inherit = Literal["none", "core", "all"]
 _WIDTH: dict[str, int] = {"none": 0, "core": 1, "all": 2}
@@ -301,6 +301,12 @@ class Plan:
                 self._verdicts.clear()
             self._verdicts[key] = known
         return known
+
+
+def home() -> str | bytes | None:
+    """HOME of this process, as a key: as it is kept, without what ``os.environ`` makes of it."""
+    raw = getattr(os.environ, "_data", None)
+    return raw.get(b"HOME") if isinstance(raw, dict) else os.environ.get("HOME")
 
 
 def markers(isolation: str, network: str, tmp: str) -> dict[str, str]:

@@ -26,12 +26,12 @@ from sandbox.backends.base import (
     Confinement,
     ConfinementLost,
     IsolationRefused,
+    Question,
     Request,
     Seat,
 )
 from sandbox.backends.choose import choose
 from sandbox.backends.enforceable import weaker_limits
-from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
@@ -41,18 +41,16 @@ from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import (
-    POLICY_LIMIT,
     Args,
-    PolicyLimit,
     RunOptions,
     candidates,
     check_options,
     encode_words,
-    input_bytes,
     result_of,
+    set_options,
     working_directory,
 )
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
 
 __all__ = ["Sandbox", "checked", "needs_workspace"]
@@ -122,7 +120,8 @@ class Sandbox:
 
     def _resolve(self, workspace: str | None) -> ResolvedPolicy:
         home, *more = self._homes
-        return resolve(self.policy, workspace, home, self._tmp, more)
+        question = Question(self.policy, workspace, home, self._tmp, tuple(more))
+        return self._backend.resolve(question, self._isolation)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -147,12 +146,29 @@ class Sandbox:
 
     def close(self) -> None:
         """Ends all that runs in it and removes its temporary directory. Idempotent."""
-        with self._lock:
+        with self._lock.held:
             self._closed = True
             confinement, self._confinement = self._confinement, None
         if confinement is not None and self._owner == os.getpid():
             confinement.close()
         self._cleanup()
+
+    @property
+    def isolation(self) -> str:
+        """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
+        return self._isolation
+
+    def clear(self) -> None:
+        """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
+
+        Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
+        """
+        confinement = self._confinement
+        if confinement is not None and self._owner == os.getpid():
+            try:
+                confinement.clear()
+            except ConfinementLost as lost:
+                raise SandboxLost(str(lost)) from None
 
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
@@ -185,9 +201,10 @@ class Sandbox:
         ``SandboxLost`` when it ended its own sandbox. What the command leaves behind, in the
         background too, is ended with it.
         """
-        check_options(how)
+        given = how.pop("cwd", None)
+        if how:
+            check_options(how)
         words = encode_words(args)
-        given = how.get("cwd")
         place = working_directory(given if given is not None else self._resolved.workspace or None)
         seat = self._seat()
         try:
@@ -204,41 +221,34 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        enforcement = _with_limits(enforcement, how.get("limits"))
+        if how:
+            enforcement = _with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
 
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits
-        timeout = how.get("timeout", POLICY_LIMIT)
         env = self._plan.packed(
             seat.enforcement.isolation, self.policy.network, seat.tmp, how.get("env")
         )
-        fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
-        stdin, stdout, stderr = [fd if isinstance(fd, int) else -1 for fd in fds]
-        return Request(
+        request = Request(
             programs=candidates(words[0], env.path),
             argv=words,
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=rlimits(limits),
-            input=input_bytes(how.get("input")),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            limits=seat.rlimits(limits),
             cap=limits.output,
-            timeout=limits.wall if isinstance(timeout, PolicyLimit) else timeout,
-            terminal=bool(how.get("terminal")),
+            timeout=limits.wall,
         )
+        if how:
+            set_options(request, how)
+        return request
 
     def _current(self) -> Confinement:
         """The confinement, made anew when the host has changed under it."""
-        confinement = self._confinement
-        if confinement is not None and confinement.is_current():
-            return confinement
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 raise InvalidArgument("sandbox", self, "is closed")
             confinement = self._confinement
@@ -254,8 +264,10 @@ class Sandbox:
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
         later = self._resolve(self._resolved.workspace or None)
+        resolved = self._resolved.narrowed(later)
         try:
-            return self._backend.start(self._resolved.narrowed(later), self._isolation)
+            # The backend may have prepared what it resolved itself.
+            return self._backend.start(later if later == resolved else resolved, self._isolation)
         except IsolationRefused as refused:
             part = f"isolation {self._isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None
@@ -274,7 +286,9 @@ class Sandbox:
 
     def _seat(self) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""
-        confinement = self._current()
+        confinement = self._confinement
+        if confinement is None or not confinement.is_current():
+            confinement = self._current()
         try:
             return confinement.seat()
         except ConfinementLost:
@@ -292,13 +306,13 @@ def checked(policy: object) -> SandboxPolicy:
     return policy
 
 
-def _account_homes() -> list[str]:
+def _account_homes() -> tuple[str, ...]:
     """The home that the system has for this user, whatever HOME says."""
     try:
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
-        return []
-    return [home] if home.startswith("/") else []
+        return ()
+    return (home,) if home.startswith("/") else ()
 
 
 def _own_directory() -> tuple[str, int]:

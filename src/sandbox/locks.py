@@ -9,34 +9,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from types import TracebackType
 
 __all__ = ["ForkLock"]
 
 
 class ForkLock:
-    """A lock, for ``with`` statements only."""
+    """A lock, to be used as ``with lock.held``: six times a command, and that runs no Python."""
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("__weakref__", "held")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.held = threading.Lock()
         _all.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-
-    def renew(self) -> None:
-        """A new lock in the place of the old one."""
-        self._lock = threading.Lock()
 
 
 _all: weakref.WeakSet[ForkLock] = weakref.WeakSet()
@@ -44,7 +28,7 @@ _all: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for lock in list(_all):
-        lock.renew()
+        lock.held = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

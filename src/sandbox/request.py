@@ -12,7 +12,7 @@ from errno import ENOTDIR
 from functools import lru_cache
 from typing import Any, Final, TypedDict
 
-from sandbox.backends.base import Outcome
+from sandbox.backends.base import Outcome, Request
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Denial, Enforcement, Result, Usage
@@ -28,6 +28,7 @@ __all__ = [
     "existing_directory",
     "input_bytes",
     "result_of",
+    "set_options",
     "working_directory",
 ]
 
@@ -89,6 +90,19 @@ def check_options(how: RunOptions) -> None:
             raise InvalidArgument(name, fd, "is no fd", "a number, or None to capture")
 
 
+def set_options(request: Request, how: RunOptions) -> None:
+    """What was said about this command beside its limits and environment, once it is checked."""
+    timeout = how.get("timeout", POLICY_LIMIT)
+    if not isinstance(timeout, PolicyLimit):
+        request.timeout = timeout
+    fds = [how.get(name) for name in ("stdin", "stdout", "stderr")]
+    request.stdin, request.stdout, request.stderr = [
+        fd if isinstance(fd, int) else -1 for fd in fds
+    ]
+    request.input = input_bytes(how.get("input"))
+    request.terminal = bool(how.get("terminal"))
+
+
 def input_bytes(given: Any) -> bytes | None:
     """What a command is to read, as bytes. Raises ``InvalidArgument`` for what is neither."""
     if given is None or isinstance(given, bytes):
@@ -104,7 +118,7 @@ def input_bytes(given: Any) -> bytes | None:
 # Agents write for bash. Never as a login shell: that rebuilds PATH and runs files of HOME.
 _SHELLS = ("/bin/bash", "/bin/sh")
 # These name whatever process looks at them: the helper, when it comes to executing.
-_SELF = ("/proc/self/", "/proc/thread-self/")
+_SELF = (b"/proc/self/", b"/proc/thread-self/")
 
 
 def encode_words(args: Args) -> list[bytes]:
@@ -116,13 +130,20 @@ def encode_words(args: Args) -> list[bytes]:
     if isinstance(args, str):
         shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
         args = (shell, "-c", args)
-    elif isinstance(args, bytes) or not isinstance(args, Iterable):
+    elif not isinstance(args, (list, tuple)) and (
+        isinstance(args, bytes) or not isinstance(args, Iterable)
+    ):
         kind = type(args).__name__
         raise InvalidArgument("args", args, f"is {kind}", "text for a shell, or a list of words")
-    words = [_encode(index, word) for index, word in enumerate(args)]
+    words = [
+        word.encode()
+        if type(word) is str and word.isascii() and "\0" not in word
+        else _encode(index, word)
+        for index, word in enumerate(args)
+    ]
     if not words or not words[0]:
         raise InvalidArgument("args", args, "names no program")
-    if words[0].decode("utf-8", "replace").startswith(_SELF):
+    if words[0].startswith(_SELF):
         raise InvalidArgument("args[0]", args[0], "means another file for each process")
     return words
 
@@ -158,6 +179,8 @@ def working_directory(cwd: Any) -> str:
     Raises ``WorkingDirectoryError`` when the caller's was deleted, ``InvalidArgument`` when it is
     no path.
     """
+    if type(cwd) is str and cwd.startswith("/") and "\0" not in cwd:
+        return cwd
     try:
         if cwd is None:
             return os.getcwd()

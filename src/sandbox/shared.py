@@ -1,8 +1,8 @@
 """``run``: a command without a sandbox at hand.
 
 It keeps the sandboxes that it made, by policy and workspace, because a started one is what makes a
-command cheap. They are few (the least recently used goes first), none is closed while a command
-runs in it, and all end with the process.
+command cheap. Few are kept that nobody uses (the least recently used goes first), none is closed
+while a command runs in it, and all end with the process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
+from sandbox.environ import home
+from sandbox.errors import SandboxLost
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -25,74 +27,90 @@ _KEPT = 32  # sandboxes: each is two small processes and one more per command at
 
 
 class Slot:
-    """A kept sandbox and how many commands use it."""
+    """A kept sandbox, what it is for, and how many commands use it."""
 
-    __slots__ = ("sandbox", "users")
+    __slots__ = ("exclusive", "key", "sandbox", "users")
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, key: tuple[Any, ...], sandbox: Sandbox) -> None:
+        self.key = key
         self.sandbox = sandbox
-        self.users = 0
+        self.users = 1
+        self.exclusive = sandbox.isolation == "namespaces"
 
 
 class Shelf:
-    """Sandboxes by policy and workspace, at most so many that nobody uses."""
+    """Sandboxes by policy and workspace, at most so many that nobody uses.
+
+    Calls have nothing to do with each other. In namespaces a sandbox has a /tmp, shared memory and
+    a network that its commands share: there each call has a sandbox for itself, and what it left
+    is removed before the next one gets it.
+    """
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
         self._lock = ForkLock()
-        self._slots: OrderedDict[tuple[Any, ...], Slot] = OrderedDict()
+        self._slots: dict[tuple[Any, ...], list[Slot]] = {}
+        self._idle: OrderedDict[Slot, None] = OrderedDict()  # the oldest first
         self._owner = os.getpid()
 
     def borrow(self, policy: SandboxPolicy, workspace: str | None) -> Slot:
-        """The sandbox for a policy and a workspace, made when there is none; to be given back.
+        """A sandbox for a policy and a workspace, made when none is free; to be given back.
 
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
-        return self._take((policy, workspace, os.environ.get("HOME")), policy, workspace)
+        key = (policy, workspace, home())
+        with self._lock.held:
+            self._after_fork()
+            for slot in self._slots.get(key, ()):
+                if slot.users == 0 or not slot.exclusive:
+                    slot.users += 1
+                    self._idle.pop(slot, None)
+                    return slot
+        if workspace is not None:
+            existing_directory(workspace)
+        made = Slot(key, Sandbox(policy, workspace=workspace))
+        with self._lock.held:
+            self._slots.setdefault(key, []).append(made)
+        return made
 
     def give_back(self, slot: Slot) -> None:
         """Says that a command is done with a sandbox."""
-        with self._lock:
+        spoiled = False
+        if slot.exclusive:
+            try:
+                slot.sandbox.clear()
+            except SandboxLost:
+                spoiled = True
+        with self._lock.held:
             slot.users -= 1
-
-    def _take(self, key: tuple[Any, ...], policy: SandboxPolicy, workspace: str | None) -> Slot:
-        with self._lock:
-            self._after_fork()
-            slot = self._slots.get(key)
-            if slot is not None:
-                self._slots.move_to_end(key)
-                slot.users += 1
-                return slot
-        if workspace is not None:
-            existing_directory(workspace)
-        made = Slot(Sandbox(policy, workspace=workspace))
-        made.users = 1
-        with self._lock:
-            slot = self._slots.setdefault(key, made)
-            if slot is not made:
-                slot.users += 1  # another thread was quicker
-            surplus = [made] if slot is not made else self._surplus()
+            if slot.users == 0:
+                self._idle[slot] = None
+            surplus = [slot] if spoiled else []
+            surplus += list(self._idle)[: max(len(self._idle) - self._kept, 0)]
+            for old in surplus:
+                self._remove(old)
         for old in surplus:
             old.sandbox.close()
-        return slot
 
-    def _surplus(self) -> list[Slot]:
-        """Takes out the oldest unused slots beyond what is kept."""
-        excess = len(self._slots) - self._kept
-        idle = [key for key, slot in self._slots.items() if slot.users == 0]
-        return [self._slots.pop(key) for key in idle[: max(excess, 0)]]
+    def _remove(self, slot: Slot) -> None:
+        self._idle.pop(slot, None)
+        rest = [other for other in self._slots.get(slot.key, ()) if other is not slot]
+        self._slots[slot.key] = rest
+        if not rest:
+            del self._slots[slot.key]
 
     def _after_fork(self) -> None:
         """A forked copy leaves its parent's sandboxes alone and starts empty."""
         if self._owner != os.getpid():
             self._owner = os.getpid()
-            self._slots.clear()
+            self._slots, self._idle = {}, OrderedDict()
 
     def close(self) -> None:
         """Closes all of them."""
-        with self._lock:
+        with self._lock.held:
             self._after_fork()
-            slots, self._slots = list(self._slots.values()), OrderedDict()
+            slots = [slot for same in self._slots.values() for slot in same]
+            self._slots, self._idle = {}, OrderedDict()
         for slot in slots:
             slot.sandbox.close()
 

@@ -15,6 +15,7 @@ enum {
     LANDLOCK_HANDLE_UNIX,
     LANDLOCK_HANDLE_UDP,
     LANDLOCK_HANDLE_REFER,
+    LANDLOCK_HANDLE_MOUNTED,
     ...
 };
 struct landlock_rights {

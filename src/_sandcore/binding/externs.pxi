@@ -131,6 +131,7 @@ cdef extern from "spawn.h" nogil:
 
 cdef extern from "wire.h" nogil:
     enum: WIRE_RUN
+    enum: WIRE_MAX_SCRATCH
     enum: WIRE_FAILED
     enum: WIRE_KEEP_SESSION
     enum: WIRE_MAX_BODY
@@ -167,6 +168,7 @@ cdef extern from "client.h" nogil:
         int32_t owner
         int32_t scoped
         uint32_t unwatched
+        int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, wire_reply *ready)
@@ -259,6 +261,7 @@ cdef extern from "landlock.h" nogil:
     enum: LANDLOCK_CLASS_DEVICE
     enum: LANDLOCK_CLASS_NAMES
     enum: LANDLOCK_HANDLE_READ
+    enum: LANDLOCK_HANDLE_MOUNTED
     enum: LANDLOCK_HANDLE_NAMES
     enum: LANDLOCK_HANDLE_WRITE
     enum: LANDLOCK_HANDLE_TCP

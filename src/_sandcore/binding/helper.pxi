@@ -70,6 +70,13 @@ cdef class Helper:
         A file that is replaced there loses its mask until the next helper is started."""
         return self.c.unwatched
 
+    @property
+    def scratch(self):
+        """Fds of the sandbox's own writable directories, in the order of the policy's mounts.
+
+        They are the helper's: closed with it."""
+        return tuple(fd for fd in self.c.scratch[:WIRE_MAX_SCRATCH] if fd >= 0)
+
     def close(self):
         """Ends the helper and everything in it. Idempotent."""
         self.closed = True
@@ -265,7 +272,7 @@ cdef _outcome(const run_c *state, double duration):
     cdef const wire_usage *usage = &reply.usage
     out, out_head, out_total = _kept(state, 1)
     err, err_head, err_total = _kept(state, 2)
-    return Outcome(
+    return tuple.__new__(Outcome, (
         reply.kind != WIRE_FAILED, reply.status, bool(state.timed_out),
         stage_name(reply.report.stage).decode(), reply.report.error, reply.report.detail,
         out, out_head, out_total, err, err_head, err_total,
@@ -273,4 +280,4 @@ cdef _outcome(const run_c *state, double duration):
         (usage.user_us / 1e6, usage.system_us / 1e6, usage.max_rss_kib, usage.minor_faults,
          usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
          usage.involuntary_switches),
-        duration)
+        duration))

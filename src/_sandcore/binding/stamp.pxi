@@ -47,3 +47,23 @@ cdef class Stamps:
         stamp_paths(paths, self.exact, at)
         stamp_identities(paths + self.exact, count - self.exact, at + self.exact)
         return taken
+
+    def same(self, bytes state not None):
+        """Whether the state now is one that was taken before, without making another."""
+        cdef size_t i, count = len(self.paths.items)
+        cdef const stamp *then = <const stamp *><const char *>state
+        cdef stamp now
+        if len(state) != count * sizeof(stamp):
+            return False
+        for i in range(count):
+            self.look(i, &now)
+            if memcmp(&now, &then[i], sizeof(stamp)):
+                return False
+        return True
+
+    cdef void look(self, size_t i, stamp *out) noexcept:
+        cdef const char *const *path = <const char *const *>&self.paths.pointers[i]
+        if i < self.exact:
+            stamp_paths(path, 1, out)
+        else:
+            stamp_identities(path, 1, out)

@@ -37,14 +37,17 @@ static long kill_process(int pidfd)
     return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
-/* As packet_receive, but a signal is no reason to give up a start that takes a millisecond. */
-static int receive_ready(int socket, struct wire_reply *ready)
+/* A signal is no reason to give up a start that takes a millisecond. fds: WIRE_MAX_SCRATCH of them. */
+static int receive_ready(int socket, struct wire_reply *ready, int32_t *fds)
 {
     int64_t deadline = packet_now() + start_patience_ns;
     int error;
     do {
-        error = packet_receive(socket, deadline, ready);
+        error = packet_await(socket, deadline);
     } while (error == -EINTR);
+    if (error == 0) {
+        error = packet_receive_fds(socket, ready, fds, WIRE_MAX_SCRATCH);
+    }
     if (error == 0 && ready->kind != WIRE_READY) {
         error = -EPROTO;
     }
@@ -139,7 +142,8 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     struct inheritance fds = {-1, {-1, -1}, -1, -1, -1};
     struct wire_reply ready = {.report = {.detail = -1}};
     *report = (struct stage_report){.detail = -1};
-    *out = (struct client){.control = -1, .pidfd = -1, .owner = getpid()};
+    *out =
+        (struct client){.control = -1, .pidfd = -1, .owner = getpid(), .scratch = {-1, -1, -1, -1}};
     int error = gather(blob, size, &fds, report);
     if (error == 0) {
         error = exec_helper(helper, &fds, out, report);
@@ -147,7 +151,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     out->control = fds.control[0];
     close_inheritance(&fds);
     if (error == 0) {
-        error = receive_ready(out->control, &ready);
+        error = receive_ready(out->control, &ready, out->scratch);
         if (error && ready.report.stage != STAGE_NONE) {
             *report = ready.report;
         }
@@ -166,6 +170,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
 int client_lane(struct client *client, struct wire_reply *ready)
 {
     int pair[2];
+    int32_t none[WIRE_MAX_SCRATCH];
     uint32_t kind = WIRE_LANE;
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
@@ -176,7 +181,7 @@ int client_lane(struct client *client, struct wire_reply *ready)
     int error = packet_send(client->control, &kind, sizeof kind, &theirs, 1);
     close(pair[1]);
     if (error == 0) {
-        error = receive_ready(pair[0], ready);
+        error = receive_ready(pair[0], ready, none);
     }
     if (error) {
         close(pair[0]);
@@ -187,11 +192,12 @@ int client_lane(struct client *client, struct wire_reply *ready)
 
 int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready)
 {
+    int32_t none[WIRE_MAX_SCRATCH];
     struct wire_direct order = {.kind = WIRE_DIRECT, .cookie = cookie};
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
     int error = packet_send(client->control, &order, sizeof order, NULL, 0);
-    return error ? error : receive_ready(client->control, ready);
+    return error ? error : receive_ready(client->control, ready, none);
 }
 
 /* Waits for the process's end, whatever signals come. */
@@ -227,6 +233,9 @@ void client_close(struct client *client)
     client_end(client);
     close_fd(&client->control);
     close_fd(&client->pidfd);
+    for (unsigned i = 0; i < WIRE_MAX_SCRATCH; i++) {
+        close_fd(&client->scratch[i]);
+    }
 }
 
 /* One direction only: the lane closes the other when all is done. */

@@ -48,29 +48,8 @@ static int await_nursery(const struct client *client)
 /* A reply that brings a pidfd. */
 static int receive_started(const struct client *client, struct wire_reply *reply, int32_t *pidfd)
 {
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int32_t))];
-    } control;
-    struct iovec part = {.iov_base = reply, .iov_len = sizeof *reply};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
     int error = await_nursery(client);
-    if (error) {
-        return error;
-    }
-    ssize_t size = recvmsg(client->control, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    struct cmsghdr *header = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    *pidfd = -1;
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-        memcpy(pidfd, CMSG_DATA(header), sizeof *pidfd);
-    }
-    if (size <= 0) {
-        return size == 0 || errno == ECONNRESET ? -EPIPE : -errno;
-    }
-    return size == sizeof *reply ? 0 : -EPROTO;
+    return error ? error : packet_receive_fds(client->control, reply, pidfd, 1);
 }
 
 /* Sends the request, having made sure of a number for the pidfd that comes back. */

@@ -67,9 +67,11 @@ static const struct {
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define HANDLE_ALL ((1u << 8) - 1)
+#define HANDLE_ALL ((1u << 9) - 1)
 #define REFER (UINT64_C(1) << 13)
 #define REFER_ABI 2
+#define TRUNCATE (UINT64_C(1) << 14)
+#define IOCTL_DEV (UINT64_C(1) << 15)
 
 int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out)
 {
@@ -82,6 +84,9 @@ int landlock_handled(int abi, uint32_t handle, struct landlock_rights *out)
         if (RIGHTS[i].abi <= abi && (RIGHTS[i].handle & handle) != 0) {
             masks[RIGHTS[i].field] |= UINT64_C(1) << RIGHTS[i].bit;
         }
+    }
+    if (handle & LANDLOCK_HANDLE_MOUNTED) {
+        masks[FS] &= ~(TRUNCATE | IOCTL_DEV);
     }
     /* A layer with any file right refuses to rename between directories unless it grants REFER,
      * and it can only grant what it handles (else EXDEV: npm, cargo, git). */

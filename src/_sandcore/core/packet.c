@@ -115,6 +115,39 @@ int packet_await(int socket, int64_t deadline_ns)
     return ready == 0 ? -ETIMEDOUT : 0;
 }
 
+static void take_fds(struct msghdr *message, int32_t *fds, unsigned max)
+{
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int32_t);
+        memcpy(fds, CMSG_DATA(header), sizeof(int32_t) * (count < max ? count : max));
+    }
+}
+
+int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsigned max)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int32_t) * WIRE_MAX_FDS)];
+    } control;
+    struct iovec part = {.iov_base = reply, .iov_len = sizeof *reply};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = CMSG_SPACE(sizeof(int32_t) * max)};
+    for (unsigned i = 0; i < max; i++) {
+        fds[i] = -1;
+    }
+    ssize_t size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (size > 0) {
+        take_fds(&message, fds, max);
+    }
+    if (size <= 0) {
+        return size == 0 || errno == ECONNRESET ? -EPIPE : -errno;
+    }
+    return size == sizeof *reply ? 0 : -EPROTO;
+}
+
 int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
 {
     ssize_t size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);

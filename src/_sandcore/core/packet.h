@@ -19,6 +19,10 @@ int packet_send_request(int socket, const uint8_t *request, size_t size, const i
  * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. */
 int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
 
+/* Receives one reply that is there, with its fds (close-on-exec; -1 where there are none); max is at
+ * most WIRE_MAX_FDS. As packet_receive, and -EAGAIN. */
+int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsigned max);
+
 /* Waits until something can be received: 0, -ETIMEDOUT, -EINTR. */
 int packet_await(int socket, int64_t deadline_ns);
 

@@ -43,12 +43,27 @@ static int make_ends(const struct run_setup *setup, struct ends *ends)
     return 0;
 }
 
-static void close_command_ends(struct ends *ends)
+/* The ends that were made for the command, once it has them. Those of its outputs are kept open
+ * while its leader runs: else the exit of the usual command wakes the caller twice, by each end of
+ * stream, just before the lane's one reply, and on the same core interrupts that exit. */
+static void pass_on(struct run *run, struct ends *ends)
 {
     for (int i = 0; i < 3; i++) {
-        if (ends->owned[i]) {
+        if (ends->owned[i] && i == 0) {
             close(ends->command[i]);
-            ends->owned[i] = 0;
+        } else if (ends->owned[i]) {
+            run->held[i - 1] = ends->command[i];
+        }
+    }
+}
+
+/* From here on the ends of the streams are to be seen. */
+static void close_held(struct run *run)
+{
+    for (int i = 0; i < 2; i++) {
+        if (run->held[i] >= 0) {
+            close(run->held[i]);
+            run->held[i] = -1;
         }
     }
 }
@@ -67,6 +82,7 @@ int run_start(const struct run_setup *setup, struct run *run)
     struct ends ends;
     memset(run, 0, sizeof *run);
     run->lane = setup->lane;
+    run->held[0] = run->held[1] = -1;
     run->deadline_ns = setup->deadline_ns;
     run->drain_until_ns = run->kill_until_ns = INT64_MAX;
     int error = make_ends(setup, &ends);
@@ -90,7 +106,7 @@ int run_start(const struct run_setup *setup, struct run *run)
         error =
             packet_send_request(setup->lane, setup->request, setup->request_size, ends.command, 3);
     }
-    close_command_ends(&ends);
+    pass_on(run, &ends);
     if (error && error != -EPIPE) {
         run->reply.kind = WIRE_FAILED;
         run->reply.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
@@ -133,6 +149,7 @@ static int take_reply(struct run *run)
     case WIRE_EXITED:
         if (run->kill_until_ns == INT64_MAX) { /* else it is being killed already */
             run->leader_ended = 1;
+            close_held(run);
             run->drain_until_ns = packet_now() + RUN_DRAIN_LIMIT_NS;
         }
         return 0;
@@ -206,6 +223,7 @@ int run_step(struct run *run)
 
 void run_free(struct run *run)
 {
+    close_held(run);
     pump_free(run->pump);
     run->pump = NULL;
 }

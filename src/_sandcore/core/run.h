@@ -34,6 +34,7 @@ struct run {
     int drained_early;       /* output was cut off: somebody still held the pipe */
     /* Private to run.c. */
     struct pump *pump;
+    int32_t held[2]; /* the command's ends of the outputs that we capture; -1: closed */
     int lane, leader_ended, streams_ended;
     int64_t deadline_ns, drain_until_ns, kill_until_ns;
 };

@@ -7,7 +7,7 @@
  *                    WIRE_KILL                              end the command and all below it, now
  *                    WIRE_SWEEP                             the leader has ended: end what is left
  * root, lane -> caller
- *                    WIRE_READY                             serves; or what failed on the way
+ *                    WIRE_READY + [directories]             serves; or what failed on the way
  *                    WIRE_FAILED                            the command did not start: stage, errno
  *                    WIRE_EXITED                            the leader has ended, others live on
  *                    WIRE_DONE                              nothing of the command is left
@@ -28,6 +28,7 @@
 #define WIRE_MAX_BODY (64u << 20)
 #define WIRE_MAX_LIMITS 16u
 #define WIRE_MAX_STRINGS (1u << 20)
+#define WIRE_MAX_SCRATCH 4u /* directories of the sandbox's own that come with the first READY */
 #define WIRE_MAX_FDS (PLAN_MAX_FDS + 1) /* of the command, and the memory file */
 
 enum wire_kind {

@@ -101,20 +101,20 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
     }
 }
 
-void helper_send(int socket, const struct wire_reply *reply, int fd)
+void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count)
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int32_t))];
+        char bytes[CMSG_SPACE(sizeof(int32_t) * WIRE_MAX_FDS)];
     } control = {.header = {.cmsg_level = SOL_SOCKET,
                             .cmsg_type = SCM_RIGHTS,
-                            .cmsg_len = CMSG_LEN(sizeof(int32_t))}};
+                            .cmsg_len = CMSG_LEN(sizeof(int32_t) * count)}};
     struct iovec part = {.iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (fd >= 0) {
-        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    if (count > 0 && count <= WIRE_MAX_FDS) {
+        memcpy(CMSG_DATA(&control.header), fds, sizeof *fds * count);
         message.msg_control = &control;
-        message.msg_controllen = sizeof control;
+        message.msg_controllen = CMSG_SPACE(sizeof(int32_t) * count);
     }
     SYS_3(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
 }
@@ -125,7 +125,8 @@ int helper_has_namespaces(const struct helper *helper)
     return helper->policy.header && (helper->policy.header->flags & POLICY_NAMESPACES) != 0;
 }
 
-void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report)
+void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report,
+                       const int32_t *fds, unsigned count)
 {
     struct wire_reply reply = {
         .kind = WIRE_READY,
@@ -134,7 +135,7 @@ void helper_send_ready(const struct helper *helper, int fd, const struct stage_r
         .scoped = (uint32_t)helper->scoped,
         .unwatched = helper->masks.unwatched,
     };
-    helper_send(fd, &reply, -1);
+    helper_send(fd, &reply, fds, count);
 }
 
 static void take_fds(struct msghdr *message, int32_t *fds, unsigned max)

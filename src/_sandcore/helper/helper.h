@@ -66,7 +66,8 @@ int helper_prove_scope(int32_t outsider);
 int helper_open_children(void);
 
 /* Sends a READY packet; the report's stage is STAGE_NONE when all is well. */
-void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report);
+void helper_send_ready(const struct helper *helper, int fd, const struct stage_report *report,
+                       const int32_t *fds, unsigned count);
 
 /* Whether lanes are in namespaces of their own. */
 int helper_has_namespaces(const struct helper *helper);
@@ -75,8 +76,8 @@ int helper_has_namespaces(const struct helper *helper);
  * at the end of the stream, or a negative errno; -EMSGSIZE when it did not fit. */
 long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned max);
 
-/* Sends a reply, with a fd unless that is -1. */
-void helper_send(int socket, const struct wire_reply *reply, int fd);
+/* Sends a reply, with fds (WIRE_MAX_FDS at the most). */
+void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count);
 
 /* One request from its packet to its child. */
 struct request {

@@ -135,7 +135,7 @@ static int await_order(const struct helper *helper, int socket, struct command *
 static void send_failure(int socket, const struct plan *plan)
 {
     struct wire_reply failed = {.kind = WIRE_FAILED, .report = plan->report};
-    helper_send(socket, &failed, -1);
+    helper_send(socket, &failed, 0, 0);
 }
 
 /* Follows a command to the end of its whole tree. False: caller or root is gone; a command that was
@@ -150,7 +150,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     if (present && left && command->ended) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
-        helper_send(socket, &early, -1);
+        helper_send(socket, &early, 0, 0);
         present = await_order(helper, socket, command, -1);
     }
     if (left) {
@@ -169,7 +169,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .status = command->status,
                               .swept = swept,
                               .usage = command->usage};
-    helper_send(socket, &done, -1);
+    helper_send(socket, &done, 0, 0);
     return 1;
 }
 
@@ -214,7 +214,7 @@ void lane_main(struct helper *helper, int socket)
     int error = confine_lane(helper, &report);
     report.stage = error ? report.stage : STAGE_NONE;
     report.error = (int32_t)-error;
-    helper_send_ready(helper, socket, &report);
+    helper_send_ready(helper, socket, &report, 0, 0);
     while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);

@@ -87,7 +87,8 @@ static int take_trees(struct layout *layout, int *failed)
             continue;
         }
         const char *path = policy->strings + mount->path;
-        int place = tree_open(path);
+        /* A link is made read-only itself: nobody replaces it. Nothing else may have become one. */
+        int place = mount->kind == POLICY_MOUNT_READ ? tree_look(path) : tree_open(path);
         int tree = place < 0 ? place : mounts_tree(mount, path, place);
         tree_drop(place);
         if (tree < 0 && !(tree == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL)) {
@@ -201,6 +202,14 @@ static int place_own(const struct policy_mount *mount, const char *path)
     return tree_put(tree_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), path);
 }
 
+static int attach_to_link(int tree, const char *path)
+{
+    int place = tree_look(path);
+    int error = place < 0 ? place : tree_attach_at(tree, place);
+    tree_drop(place);
+    return error;
+}
+
 static int place_mount(struct layout *layout, uint32_t index)
 {
     const struct policy_mount *mount = &layout->policy->mounts[index];
@@ -215,7 +224,7 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = type < 0 ? type : tree_make_point(path, type == S_IFDIR);
     }
     if (error == 0 && is_tree) {
-        error = tree_attach(tree, path);
+        error = tree_type(tree) == S_IFLNK ? attach_to_link(tree, path) : tree_attach(tree, path);
     } else if (error == 0 && mount->kind == POLICY_MOUNT_MASK) {
         error = place_mask(layout, path);
     } else if (error == 0 && mount->kind == POLICY_MOUNT_DEVICES) {

@@ -88,7 +88,7 @@ static void serve(const struct helper *helper, struct request *request, uint64_t
         .pid = request->pid,
         .report = request->plan.report,
     };
-    helper_send(HELPER_CONTROL, &reply, request->pidfd);
+    helper_send(HELPER_CONTROL, &reply, &request->pidfd, request->pidfd >= 0);
     if (started) {
         watch_child(request->pidfd);
     } else if (request->pidfd >= 0) {
@@ -139,7 +139,7 @@ void nursery_main(struct helper *helper, uint64_t cookie)
     int error = confine_nursery(helper);
     struct stage_report report = {
         .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
-    helper_send_ready(helper, HELPER_CONTROL, &report);
+    helper_send_ready(helper, HELPER_CONTROL, &report, 0, 0);
     if (error == 0 && serve_all(helper, cookie)) {
         SYS_1(SYS_close, HELPER_CONTROL);
         /* A child stays, so that the caller can reap this process now. */

@@ -159,7 +159,7 @@ static void start_lane(struct helper *helper, int socket, int signals)
     }
     if (pid < 0) {
         struct stage_report failed = {.stage = STAGE_LANE, .error = (int32_t)-pid, .detail = -1};
-        helper_send_ready(helper, socket, &failed);
+        helper_send_ready(helper, socket, &failed, 0, 0);
     }
     close_fd(socket);
 }
@@ -236,6 +236,36 @@ static void watch(struct helper *helper, int signals)
     }
 }
 
+/* Opens the directories of the SCRATCH mounts, in their order: how many, at most max. */
+static unsigned open_scratch(const struct policy_view *policy, int32_t *fds, unsigned max)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    unsigned count = 0;
+    for (uint32_t i = 0; i < policy->header->mount_count && count < max; i++) {
+        const struct policy_mount *mount = &policy->mounts[i];
+        if (mount->kind == POLICY_MOUNT_SCRATCH) {
+            const char *path = policy->strings + mount->path;
+            fds[count] = (int32_t)SYS_4(SYS_openat, AT_FDCWD, path, flags, 0);
+            count += fds[count] >= 0;
+        }
+    }
+    return count;
+}
+
+/* The caller looks after what commands leave in the sandbox's own directories. */
+static void send_ready(const struct helper *helper, const struct stage_report *report)
+{
+    int32_t scratch[WIRE_MAX_SCRATCH];
+    unsigned count = 0;
+    if (report->stage == STAGE_NONE && helper_has_namespaces(helper)) {
+        count = open_scratch(&helper->policy, scratch, WIRE_MAX_SCRATCH);
+    }
+    helper_send_ready(helper, HELPER_CONTROL, report, scratch, count);
+    for (unsigned i = 0; i < count; i++) {
+        close_fd(scratch[i]);
+    }
+}
+
 void root_main(void)
 {
     struct helper helper = {.children = -1, .masks = {.events = -1}};
@@ -246,7 +276,7 @@ void root_main(void)
         SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     struct stage_report report = {.stage = STAGE_HELPER, .error = (int32_t)-signals, .detail = -1};
     int error = signals < 0 ? (int)signals : set_up(&helper, &report);
-    helper_send_ready(&helper, HELPER_CONTROL, &report);
+    send_ready(&helper, &report);
     if (error == 0) {
         watch(&helper, (int)signals);
         helper_sweep(&helper, 0, 0, 0);

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial, Enforcement
@@ -21,6 +22,7 @@ __all__ = [
     "ConfinementLost",
     "IsolationRefused",
     "Outcome",
+    "Question",
     "Request",
     "Seat",
 ]
@@ -47,8 +49,9 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``limits`` are (resource, soft, hard). ``stdin`` is a fd; ``stdout`` and
-    ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in seconds.
+    NUL-terminated items; ``limits`` are (resource, soft, hard), from ``Seat.rlimits``. ``stdin`` is
+    a fd, or -1 for nothing to read; ``stdout`` and ``stderr`` are fds, or -1 to capture at most
+    ``cap`` bytes. ``timeout`` is in seconds.
     """
 
     programs: Sequence[bytes]
@@ -57,13 +60,13 @@ class Request:
     env_count: int
     cwd: bytes
     limits: Sequence[tuple[int, int, int]]
-    input: bytes | None
-    stdin: int
-    stdout: int
-    stderr: int
     cap: int
     timeout: float | None
-    terminal: bool
+    input: bytes | None = None
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    terminal: bool = False
 
 
 class Outcome(NamedTuple):
@@ -94,11 +97,24 @@ class Outcome(NamedTuple):
     duration: float
 
 
+class Question(NamedTuple):
+    """A policy and whose it is: what ``resolve`` takes, in its order."""
+
+    policy: SandboxPolicy
+    workspace: str | None
+    home: str
+    tmp: str
+    homes: tuple[str, ...]
+
+
 class Seat(Protocol):
     """A place for one command at a time, with a temporary directory of its own."""
 
     tmp: str
     enforcement: Enforcement
+
+    def rlimits(self, limits: Limits) -> Sequence[tuple[int, int, int]]:
+        """Limits as the kernel takes them here."""
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
@@ -118,6 +134,9 @@ class Confinement(Protocol):
     def seat(self) -> Seat:
         """A free place; made if there is none. Raises what starting raises."""
 
+    def clear(self) -> None:
+        """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
+
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""
 
@@ -133,6 +152,9 @@ class Backend(Protocol):
 
         Raises ``Unenforceable`` when the host has none that the policy accepts.
         """
+
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """The policy with real paths. Raises what ``resolve`` raises."""
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> Confinement:
         """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs.

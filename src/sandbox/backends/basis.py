@@ -49,15 +49,15 @@ class Basis:
     def holds(self) -> bool:
         """Whether the rules still say what the policy says. A stat for each path that matters."""
         named, denied, watched = self._states
-        if self._named.take() != named:
+        if not self._named.same(named):
             return False
         now = time.monotonic()
         if now < self._look_at:
             return True
         self._look_at = now + _LOOK
-        if self._watched.take() == watched:
+        if self._watched.same(watched):
             return True
-        return now < self._rest_until and self._denied.take() == denied
+        return now < self._rest_until and self._denied.same(denied)
 
     def rest(self, cost: float) -> None:
         """The rules cost so many seconds to make: not again before a multiple of that."""

@@ -91,6 +91,9 @@ class Ground:
     """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
 
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    ``scratch``: what stays in each directory of its own when it is cleared. ``guarded``: protected
+    paths that nothing holds, so that they have to be looked after; ``guarded_later``: what came to
+    them since the first confinement.
     """
 
     blob: _sandcore.Policy
@@ -98,6 +101,9 @@ class Ground:
     isolation: str
     weaker: tuple[Weaker, ...] = ()
     tmp: str = ""
+    scratch: tuple[frozenset[str], ...] = ()
+    guarded: tuple[str, ...] = ()
+    guarded_later: tuple[str, ...] = ()
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -109,7 +115,9 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         *weaker_host(resolved, abi, refusal),
         *weaker_program(resolved, helper),
     )
-    return Ground(compile_blob(resolved.policy, rules, abi), basis, "landlock", weaker)
+    blob = compile_blob(resolved.policy, rules, abi)
+    later = resolved.more_protected
+    return Ground(blob, basis, "landlock", weaker, guarded=resolved.protected, guarded_later=later)
 
 
 def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
@@ -120,7 +128,11 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
     if abi == 0:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
-    return Ground(blob, basis, "namespaces", weaker, TMP if has_tmp(resolved.policy) else "")
+    tmp = TMP if has_tmp(resolved.policy) else ""
+    held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
+    protected = (*resolved.protected, *resolved.more_protected)
+    guarded = tuple(path for path in protected if path not in held)
+    return Ground(blob, basis, "namespaces", weaker, tmp, layout.scratch, guarded)
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:

@@ -40,6 +40,9 @@ class StampTaker(Protocol):
     def take(self) -> bytes:
         """The state now; equal bytes: none of the paths was made, removed, written or replaced."""
 
+    def same(self, state: bytes) -> bool:
+        """Whether ``take`` would give this; cheaper. No list of paths has the state ``b""``."""
+
     def settled(self, state: bytes) -> bool:
         """Whether the youngest change in a state is old enough for the next to look different."""
 
@@ -81,7 +84,7 @@ class Guard:
 
     def extend(self, protected: Sequence[str]) -> None:
         """Looks after these too, from the next time on that no command is running."""
-        with self._lock:
+        with self._lock.held:
             more = [path for path in protected if path not in self._protected]
             self._protected += tuple(more)
             self._extended |= bool(more)
@@ -93,20 +96,20 @@ class Guard:
 
     def before(self) -> None:
         """To be called right before each command."""
-        with self._lock:
-            if not self._running and self._extended:
+        with self._lock.held:
+            if self._extended and not self._running:
                 self._extended = False
                 self._plan()
                 self._learn()
-            elif not self._running and self._roots and not self._is_unchanged():
+            if not (self._running or self._quick.same(self._quick_state) or self._is_unchanged()):
                 self._learn()
             self._running += 1
 
     def after(self) -> tuple[Denial, ...]:
         """To be called right after each command, when its tree is dead; what was put back."""
-        with self._lock:
+        with self._lock.held:
             self._running -= 1
-            if not self._roots or self._is_unchanged():
+            if self._quick.same(self._quick_state) or self._is_unchanged():
                 return ()
             denials = restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
@@ -115,15 +118,13 @@ class Guard:
             return denials
 
     def _is_unchanged(self) -> bool:
-        """Whether all is as it was, by a quick look first.
+        """Whether all is as it was, after a quick look that said no.
 
         Most names are absent, and none can come into being without a change of the directory that
-        it is in: looking at that is enough.
+        it is in: looking at that is enough. Where there is nothing to watch it says yes.
         """
-        quick = self._quick.take()
-        if quick == self._quick_state:
-            return True
-        if self._taker.take() != self._state:
+        quick = self._quick.take()  # first: what changes meanwhile differs from it
+        if not self._taker.same(self._state):
             return False
         # A clock that stands still between two changes would hide the second one.
         self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN

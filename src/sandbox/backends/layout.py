@@ -17,8 +17,7 @@ is in. What differs from rules alone:
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +72,7 @@ class Layout:
     - ``handle_read``: whether Landlock restricts reading and listing.
     - ``roots``: what a person named; another directory there makes all of this worthless.
     - ``masked``: what must stay as it is while the masks are to hold.
+    - ``scratch``: of each writable directory of its own, which mount points are at its top.
     """
 
     mounts: tuple[Mount, ...]
@@ -81,6 +81,7 @@ class Layout:
     handle_read: bool
     roots: tuple[str, ...]
     masked: tuple[str, ...]
+    scratch: tuple[frozenset[str], ...]
     weaker: tuple[Weaker, ...]
 
 
@@ -102,8 +103,18 @@ def compile_layout(resolved: ResolvedPolicy) -> Layout:
         handle_read=handle_read,
         roots=resolved.writable,
         masked=tuple(table.masked),
+        scratch=tuple(_tops(mounts)),
         weaker=tuple(_weaker(resolved)),
     )
+
+
+def _tops(mounts: Sequence[Mount]) -> Iterator[frozenset[str]]:
+    """Of each scratch directory, in the order of the mounts: names that are to be left in it."""
+    for scratch in mounts:
+        if scratch.kind == "scratch":
+            inside = scratch.path + b"/"
+            rest = [m.path[len(inside) :] for m in mounts if m.path.startswith(inside)]
+            yield frozenset(os.fsdecode(path.split(b"/")[0]) for path in rest)
 
 
 def has_tmp(policy: SandboxPolicy) -> bool:
@@ -197,7 +208,7 @@ class _Table:
 
     def _protected(self) -> None:
         for path in (*self._resolved.protected, *self._resolved.more_protected):
-            if self._root(path) in ("", path) or not _is_plain(path):
+            if self._root(path) in ("", path) or not os.path.lexists(path):
                 continue
             self._add(path, "read", True)
             self._pin_way(path)
@@ -256,15 +267,6 @@ class _Table:
 
 def _made(mount: Mount) -> Mount:
     return Mount(mount.path, mount.kind, mount.optional, True, mount.access, mount.size)
-
-
-def _is_plain(path: str) -> bool:
-    """A file or a directory: a link cannot be mounted upon, and is watched instead."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:

@@ -13,16 +13,25 @@ from collections.abc import Sequence
 from typing import cast
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Request
-from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits, weaker_masks
+from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Question, Request
+from sandbox.backends.enforceable import (
+    check_filters,
+    check_host,
+    check_ownership,
+    weaker_limits,
+    weaker_masks,
+)
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
+from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
-from sandbox.backends.temporary import Temporary
+from sandbox.backends.rlimits import Table, hard_limits, rlimits
+from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Denial, Enforcement
 
 __all__ = ["LandlockConfinement", "LinuxBackend"]
@@ -41,6 +50,7 @@ class LinuxBackend:
 
     def __init__(self, probe: _sandcore.Probe | None = None) -> None:
         self.probe = probe if probe is not None else _sandcore.probe()
+        self._prepared = Prepared()
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
@@ -69,18 +79,30 @@ class LinuxBackend:
                 raise
         return found
 
+    def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
+        """See ``Backend.resolve``."""
+        if isolation != "namespaces":
+            return resolve(*question)
+        found = self._prepared.resolved(question)
+        if found is None:
+            found = resolve(*question)
+            ground = in_namespaces(found, self.probe.landlock_abi)
+            self._prepared.keep(question, found, ground)
+        return found
+
     def start(self, resolved: ResolvedPolicy, isolation: str) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
-        guard = None if isolation == "none" else self._guard(resolved)
-        ground: Ground
         if isolation == "namespaces":
-            ground = in_namespaces(resolved, self.probe.landlock_abi)
+            ground = self._prepared.ground(resolved) or in_namespaces(
+                resolved, self.probe.landlock_abi
+            )
         elif isolation == "landlock":
             ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
         else:
             ground = unconfined(resolved.policy)
+        guard = None if isolation == "none" else self._guard(resolved, ground)
         try:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
@@ -93,19 +115,20 @@ class LinuxBackend:
         """The temporary directories below a sandbox's own, for a policy that has one."""
         if not root:
             return None
-        with self._lock:
-            return self._temporary.setdefault((os.getpid(), root), Temporary(root))
+        with self._lock.held:
+            key = (os.getpid(), root)
+            return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
-    def _guard(self, resolved: ResolvedPolicy) -> Guard:
+    def _guard(self, resolved: ResolvedPolicy, ground: Ground) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
         roots = tuple(path for path in resolved.writable if path != resolved.tmp)
-        key = (os.getpid(), roots, resolved.protected)
+        key = (os.getpid(), roots, ground.guarded)
         guard = self._guards.get(key)
         if guard is None:
-            made = Guard(roots, resolved.protected, _sandcore.Stamps)
-            with self._lock:
+            made = Guard(roots, ground.guarded, _sandcore.Stamps)
+            with self._lock.held:
                 guard = self._guards.setdefault(key, made)
-        guard.extend(resolved.more_protected)
+        guard.extend(ground.guarded_later)
         return guard
 
 
@@ -143,11 +166,13 @@ class LandlockConfinement:
         self.guard = guard
         limits = tuple(weaker_limits(resolved.policy.limits))
         watched = guard.weaker if guard is not None else ()
+        self.hard_limits = hard_limits()
         self._helper = _start(ground.blob)
         masks = weaker_masks(self._helper.unwatched)
         weaker = (*ground.weaker, *masks, *limits, *watched)
         self.enforcement = Enforcement(ground.isolation, weaker)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
             self._idle.append(self.seat())  # whether a lane can be had says if they can
 
@@ -155,7 +180,7 @@ class LandlockConfinement:
         """Same process, same user, same directories as when it was made."""
         return (
             not self._closed
-            and self.owned
+            and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
         )
@@ -167,7 +192,7 @@ class LandlockConfinement:
 
     def seat(self) -> LandlockSeat:
         """A free lane, or a new one."""
-        with self._lock:
+        with self._lock.held:
             while self._idle:
                 seat = self._idle.pop()
                 if seat.lane.usable:
@@ -190,15 +215,22 @@ class LandlockConfinement:
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
-        with self._lock:
+        with self._lock.held:
             if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
         seat.close()
 
+    def clear(self) -> None:
+        """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
+        try:
+            self._scratch.clear()
+        except OSError as error:
+            raise ConfinementLost(f"its own directories: {error.strerror}") from None
+
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""
-        with self._lock:
+        with self._lock.held:
             self._retired = True
             idle, self._idle = self._idle, []
         for seat in idle:
@@ -206,7 +238,7 @@ class LandlockConfinement:
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -239,7 +271,7 @@ def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_null", "enforcement", "lane", "tmp")
+    __slots__ = ("_confinement", "_limits", "_null", "_table", "enforcement", "lane", "tmp")
 
     def __init__(
         self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
@@ -249,6 +281,15 @@ class LandlockSeat:
         self.enforcement = confinement.enforcement
         self.lane = lane
         self.tmp = tmp
+        self._limits: Limits | None = None
+        self._table: Table = ()
+
+    def rlimits(self, limits: Limits) -> Table:
+        """See ``Seat.rlimits``; those of the last command are kept."""
+        if limits is not self._limits:
+            self._table = rlimits(limits, self._confinement.hard_limits)
+            self._limits = limits
+        return self._table
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""

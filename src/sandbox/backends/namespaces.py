@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout
+from sandbox.paths import below
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 
@@ -24,6 +26,8 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
+_LOOK = 0.05
+_UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
     "read": _sandcore.MOUNT_READ,
@@ -34,38 +38,70 @@ _KINDS = {
     "devices": _sandcore.MOUNT_DEVICES,
     "proc": _sandcore.MOUNT_PROC,
 }
-_ALWAYS = 64  # paths that are looked at before every command; more than that every _LOOK seconds
-_LOOK = 0.05
 
 
 class LayoutBasis:
-    """The state of the disk that a layout was made from: which files lie at the paths in it."""
+    """The state of the disk that a layout was made from: which files lie at the paths in it.
+
+    A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
+    are denied. Most are missing, and none comes into being without a change of the directory that
+    it is in: a look at those directories is enough while they rest, and one every ``_LOOK``
+    seconds will do: while the helper is alive it mends masks by itself. The workspace does not
+    rest, so what lies in writable directories is looked at itself, before every command.
+    """
 
     def __init__(self, resolved: ResolvedPolicy, layout: Layout) -> None:
         protected = (*resolved.protected, *resolved.more_protected)
-        denied = [*layout.masked, *(place.path for place in resolved.denied)]
-        denied.sort(key=os.path.lexists, reverse=True)  # what is missing may wait
-        paths = [*layout.roots, *protected, *resolved.links, *denied]
-        pointers = [path for path in protected if _is_pointer(path)]
-        wanted = [os.fsencode(path) for path in dict.fromkeys(paths) if path not in pointers]
+        denied = [place.path for place in resolved.denied]
+        paths = dict.fromkeys([*protected, *layout.masked, *resolved.links, *denied])
         # What a pointer says is part of the layout; of the rest only which file it is.
-        self._often = _sandcore.Stamps(map(os.fsencode, pointers), wanted[:_ALWAYS])
-        self._seldom = _sandcore.Stamps((), wanted[_ALWAYS:])
-        self._states = (self._often.take(), self._seldom.take())
+        pointers = [path for path in protected if _is_pointer(path)]
+        busy = [path for path in paths if _is_in(path, layout.roots) and path not in pointers]
+        calm = [path for path in paths if path not in {*busy, *pointers}]
+        self._busy = _stamps(pointers, [*layout.roots, *busy])
+        self._quick = _stamps(_directories(calm), [path for path in calm if os.path.lexists(path)])
+        self._calm = _stamps((), calm)
+        self._states = (self._busy.take(), self._calm.take())
+        self._quick_state = _UNKNOWN
         self._look_at = 0.0
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        often, seldom = self._states
-        if self._often.take() != often:
+        busy, calm = self._states
+        if self._busy.take() != busy:
             return False
-        if not seldom:
-            return True
         now = time.monotonic()
         if now < self._look_at:
             return True
         self._look_at = now + _LOOK
-        return self._seldom.take() == seldom
+        quick = self._quick.take()
+        if quick == self._quick_state:
+            return True
+        if self._calm.take() != calm:
+            return False
+        # A clock that stands still between two changes would hide the second one.
+        self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
+        return True
+
+
+def _stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps:
+    encode = os.fsencode
+    return _sandcore.Stamps([encode(path) for path in exact], [encode(p) for p in identities])
+
+
+def _is_in(path: str, roots: Iterable[str]) -> bool:
+    return any(below(path, root) for root in roots)
+
+
+def _directories(paths: Iterable[str]) -> Iterable[str]:
+    """The directories that change when one of these paths comes into being."""
+    found: dict[str, None] = {}
+    for path in paths:
+        above = os.path.dirname(path)
+        while above != "/" and not os.path.lexists(above):
+            above = os.path.dirname(above)
+        found.setdefault(above)
+    return found
 
 
 def _is_pointer(path: str) -> bool:
@@ -86,7 +122,7 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
     the host's file system are out of reach because there are none of that family but pairs.
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
-    handle = _sandcore.HANDLE_WRITE
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
     handle |= _sandcore.HANDLE_READ | _sandcore.HANDLE_NAMES if layout.handle_read else 0
     mounts = [
         (

@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Collection
 
-__all__ = ["change_time", "claim", "empty", "private_directory", "remove", "remove_abandoned"]
+__all__ = ["claim", "empty", "private_directory", "remove", "remove_abandoned"]
 
 _OURS = re.compile(r"sandbox-[0-9a-f]{18}")
 _YOUNG = 60  # seconds
@@ -73,11 +73,6 @@ def _temporary() -> str:
         if path.startswith("/") and os.access(path, os.W_OK | os.X_OK):
             return path
     return os.getcwd()
-
-
-def change_time(path: str) -> int:
-    """When something was last made or removed in a directory, in ns; no command can set that."""
-    return os.stat(path, follow_symlinks=False).st_ctime_ns
 
 
 def remove(path: str) -> None:
