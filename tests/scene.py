@@ -123,7 +123,10 @@ def errnos(result: sandbox.Result) -> dict[str, list[tuple[int, str]]]:
 
 
 def play(module: str, function: str, user: Any, place: Path, w: Path, o: Path) -> str:
-    """Runs a scene in a process of its own, as `user` (an `AsUser`) or as we are (None)."""
+    """Runs a scene in a process of its own, as `user` (an `AsUser`) or as we are (None).
+
+    The directories are to be the user's own. What it printed is returned.
+    """
     code = (
         "import importlib, sys; from pathlib import Path\n"
         "getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*map(Path, sys.argv[3:]))\n"
@@ -131,7 +134,6 @@ def play(module: str, function: str, user: Any, place: Path, w: Path, o: Path) -
     arguments = [f"scenes.{module}", function, str(w), str(o)]
     more = {"SANDBOX_ISOLATION": "auto", "PYTHONWARNINGS": "ignore::sandbox.SandboxWeakened"}
     if user is not None:
-        user.give(w, o)
         done = user(code, *arguments, env=more, cwd=place)
     else:
         home = place / "home"

@@ -27,6 +27,7 @@ __all__ = [
     "MOUNT_ABSENT",
     "MOUNT_DEVICES",
     "MOUNT_HOLLOW",
+    "MOUNT_LATER",
     "MOUNT_MAKE",
     "MOUNT_MASK",
     "MOUNT_OPTIONAL",
@@ -80,6 +81,7 @@ NATIVE_ARCH: Final[int]
 MOUNT_ABSENT: Final[int]
 MOUNT_DEVICES: Final[int]
 MOUNT_HOLLOW: Final[int]
+MOUNT_LATER: Final[int]
 MOUNT_MAKE: Final[int]
 MOUNT_MASK: Final[int]
 MOUNT_OPTIONAL: Final[int]

@@ -55,6 +55,8 @@ enum policy_mount_flags {
     POLICY_MOUNT_OPTIONAL = 1u << 0,
     /* lies in a directory of the layout's own: its mount point is made there */
     POLICY_MOUNT_MAKE = 1u << 1,
+    /* a mask for what was missing when it was listed: made when it comes */
+    POLICY_MOUNT_LATER = 1u << 2,
 };
 
 struct policy_mount {

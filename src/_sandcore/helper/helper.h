@@ -62,6 +62,10 @@ int helper_is_stop(int32_t status);
  * this may kill(-1) be used: without a scope it ends the user's session. */
 int helper_prove_scope(int32_t outsider);
 
+/* More fds than the soft limit that commands are to have, for a moment. */
+int helper_raise_fds(uint64_t before[2]);
+int helper_restore_fds(const uint64_t before[2]);
+
 /* Opens /proc's list of this process's children. */
 int helper_open_children(void);
 

@@ -9,12 +9,16 @@
 #include "tree.h"
 
 #include <errno.h>
-#include <linux/inotify.h>
+#include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/stat.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { PATH_BYTES = 4096, DEPTH = 64, NONE = -1 };
+
+/* fcntl.h has them only beside what clashes. */
+enum { SET_SIGNAL = 10, NOTIFY = 1026, NOTIFY_CREATE = 4 };
 
 static const char *path_of(const struct masks *masks, uint32_t row)
 {
@@ -29,43 +33,88 @@ static int is_guarded(const struct policy_mount *mount)
            mount->kind == POLICY_MOUNT_MASK || (mount->kind == POLICY_MOUNT_HOLLOW && by_host);
 }
 
-static int begins_with(const char *text, const char *other, size_t length)
-{
-    size_t at = 0;
-    while (at < length && text[at] == other[at] && text[at] != '\0') {
-        at++;
-    }
-    return at == length;
-}
-
 /* Whether a path begins with the first `length` bytes of another, and goes on below them. */
 static int goes_through(const char *path, const char *other, size_t length)
 {
-    return begins_with(path, other, length) && path[length] == '/';
+    size_t at = 0;
+    while (at < length && path[at] == other[at] && path[at] != '\0') {
+        at++;
+    }
+    return at == length && path[length] == '/';
 }
 
-static void watch_directory(struct masks *masks, struct masks_directory *directory)
+static int is_in(const struct masks *masks, uint32_t row, const struct masks_directory *directory)
 {
-    const uint32_t changes = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_EXCL_UNLINK;
+    return goes_through(path_of(masks, row), path_of(masks, directory->row), directory->length);
+}
+
+/* Whether a path, up to its end or to `end`, is one name in a directory that ends at `from`. */
+static int is_name(const char *path, size_t from, size_t end)
+{
+    size_t at = from + 1;
+    while (at < end && path[at] != '\0' && path[at] != '/') {
+        at++;
+    }
+    return at == end || path[at] == '\0';
+}
+
+static int open_path(const struct masks *masks, const struct masks_directory *directory)
+{
     char path[PATH_BYTES] = "/";
-    directory->watch = NONE;
     if (directory->length >= sizeof path) {
-        masks->unwatched++;
-        return;
+        return -ENAMETOOLONG;
     }
     if (directory->length > 0) {
         memcpy(path, path_of(masks, directory->row), directory->length);
         path[directory->length] = '\0';
     }
-    int place = tree_open(path);
-    /* What is missing will be made in a directory that is watched; what may not be passed by us
-     * may not be by commands. By way of the working directory: a path would be followed. */
-    if (place >= 0 && SYS_1(SYS_fchdir, place) == 0) {
-        long watch = SYS_3(SYS_inotify_add_watch, masks->events, ".", changes);
-        directory->watch = watch < 0 ? NONE : (int32_t)watch;
-        masks->unwatched += watch < 0;
+    return tree_open(path);
+}
+
+static int arm(int fd)
+{
+    return (int)SYS_3(SYS_fcntl, fd, NOTIFY, NOTIFY_CREATE);
+}
+
+/* A fd by which a directory is watched, from one that only names it. */
+static int watch_place(int place)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
+    long fd = SYS_4(SYS_openat, place, ".", flags, 0);
+    if (fd < 0) {
+        return (int)fd;
     }
+    long error = SYS_3(SYS_fcntl, fd, SET_SIGNAL, MASKS_SIGNAL);
+    error = error < 0 ? error : arm((int)fd);
+    if (error < 0) {
+        tree_drop((int)fd);
+    }
+    return error < 0 ? (int)error : (int)fd;
+}
+
+/* Watches what is at a directory's path now. 1: that is another one than before, or a link; 0: the
+ * same, or none: what is missing will be made in a directory that is watched. */
+static int watch_directory(struct masks *masks, struct masks_directory *directory)
+{
+    int place = open_path(masks, directory);
+    if (directory->fd >= 0 && place >= 0 && tree_same(directory->fd, place)) {
+        tree_drop(place);
+        return 0;
+    }
+    tree_drop(directory->fd);
+    directory->fd = NONE;
+    if (place < 0) {
+        /* What may not be passed by us may not be by commands. Of links the rows tell. */
+        int harmless = place == -ENOENT || place == -ENOTDIR || place == -EACCES;
+        return harmless ? 0 : place == -ELOOP ? 1 : place;
+    }
+    int fd = watch_place(place);
     tree_drop(place);
+    if (fd == -ENOTDIR) {
+        return 0;
+    }
+    directory->fd = fd < 0 ? NONE : fd;
+    return fd < 0 ? fd : 1;
 }
 
 /* Whether what lies at a prefix of a row's path is in a file system of the sandbox's own, by the
@@ -90,8 +139,8 @@ static void watch_way(struct masks *masks, uint32_t row, const char *before, con
         if (path[length] == '/' && !goes_through(before, path, length) &&
             !is_own(masks, above, depth, length)) {
             struct masks_directory *directory = &masks->directories[masks->count++];
-            *directory = (struct masks_directory){.row = row, .length = length};
-            watch_directory(masks, directory);
+            *directory = (struct masks_directory){.fd = NONE, .row = row, .length = length};
+            masks->unwatched += watch_directory(masks, directory) < 0;
         }
     }
 }
@@ -114,12 +163,12 @@ static void watch_all(struct masks *masks)
             above[depth++] = row;
         }
     }
-    SYS_1(SYS_chdir, "/");
 }
 
 int masks_watch(const struct policy_view *policy, struct masks *masks)
 {
-    *masks = (struct masks){.policy = policy, .events = NONE};
+    *masks = (struct masks){.policy = policy};
+    uint64_t limits[2];
     size_t ways = 0;
     for (uint32_t row = 0; row < policy->header->mount_count; row++) {
         for (const char *at = path_of(masks, row); *at && is_guarded(&policy->mounts[row]); at++) {
@@ -135,14 +184,12 @@ int masks_watch(const struct policy_view *policy, struct masks *masks)
         return (int)room;
     }
     masks->directories = (struct masks_directory *)room;
-    long events = SYS_1(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK);
-    if (events < 0) {
-        masks->unwatched = (uint32_t)ways;
-        return 0;
+    int error = helper_raise_fds(limits);
+    if (error == 0) {
+        watch_all(masks);
+        error = helper_restore_fds(limits);
     }
-    masks->events = (int32_t)events;
-    watch_all(masks);
-    return 0;
+    return error;
 }
 
 /* Whether what is there is covered as its row says. Only roots of mounts are: a command cannot
@@ -225,113 +272,74 @@ static int mend_row(struct masks *masks, uint32_t row)
     }
 }
 
-/* Whether a path goes through, or ends at, a name in its directory. */
-static int has_name(const char *path, size_t directory, const char *name, size_t length)
+/* A directory is another one: all that lies below. Directories are watched before rows are looked
+ * at, from the top, so that nothing is made in them unseen. */
+static int mend_below(struct masks *masks, uint32_t index)
 {
-    const char *rest = path + directory + 1;
-    return begins_with(rest, name, length) && (rest[length] == '/' || rest[length] == '\0');
-}
-
-/* What is on the way to rows is another directory now. Its parent is watched, so that nothing can
- * be made in it unseen; those in it are watched before rows are looked at, for the same reason. */
-static void watch_anew(struct masks *masks, const struct masks_directory *in, const char *name)
-{
-    const char *directory = path_of(masks, in->row);
-    uint32_t length = (uint32_t)strlen(name), from = in->length;
-    for (uint32_t i = 0; i < masks->count; i++) {
+    const struct masks_directory *top = &masks->directories[index];
+    int error = 0;
+    for (uint32_t i = index + 1; i < masks->count; i++) {
         struct masks_directory *other = &masks->directories[i];
-        const char *path = path_of(masks, other->row);
-        if (other->length <= from || !goes_through(path, directory, from) ||
-            !has_name(path, from, name, length)) {
-            continue;
-        }
-        int32_t before = other->watch;
-        watch_directory(masks, other);
-        int is_used = before == NONE;
-        for (uint32_t k = 0; k < masks->count && !is_used; k++) {
-            is_used = masks->directories[k].watch == before;
-        }
-        if (!is_used) {
-            SYS_2(SYS_inotify_rm_watch, masks->events, before);
-        }
-    }
-    SYS_1(SYS_chdir, "/");
-}
-
-/* Something came to be in a directory. Rows are sorted, so those in it are side by side. */
-static int mend_name(struct masks *masks, const struct masks_directory *in,
-                     const struct inotify_event *event)
-{
-    const char *directory = path_of(masks, in->row);
-    size_t length = strlen(event->name);
-    int error = 0, is_anew = (event->mask & IN_ISDIR) == 0;
-    for (uint32_t row = in->row; error == 0 && row < masks->policy->header->mount_count; row++) {
-        const char *path = path_of(masks, row);
-        if (!goes_through(path, directory, in->length)) {
+        if (other->length <= top->length || !is_in(masks, other->row, top)) {
             break;
         }
-        if (!has_name(path, in->length, event->name, length)) {
+        int changed = watch_directory(masks, other);
+        error = changed < 0 && error == 0 ? changed : error;
+    }
+    for (uint32_t row = top->row; row < masks->policy->header->mount_count; row++) {
+        if (!is_in(masks, row, top)) {
+            break;
+        }
+        int mended = mend_row(masks, row);
+        error = mended < 0 && error == 0 ? mended : error;
+    }
+    return error;
+}
+
+/* Something is new in a directory: the rows that are names in it, and the directories in it, each
+ * with all that lies below it when it is another one. Rows are sorted, so those are side by side. */
+static int mend_directory(struct masks *masks, uint32_t index)
+{
+    const struct masks_directory *in = &masks->directories[index];
+    int error = 0;
+    for (uint32_t i = index + 1; error >= 0 && i < masks->count; i++) {
+        struct masks_directory *other = &masks->directories[i];
+        const char *path = path_of(masks, other->row);
+        if (other->length <= in->length || !is_in(masks, other->row, in)) {
+            break;
+        }
+        if (!is_name(path, in->length, other->length)) {
             continue;
         }
-        if (!is_anew) {
-            watch_anew(masks, in, event->name);
-            is_anew = 1;
+        error = watch_directory(masks, other);
+        error = error == 1 ? mend_below(masks, i) : error;
+    }
+    for (uint32_t row = in->row; error >= 0 && row < masks->policy->header->mount_count; row++) {
+        if (!is_in(masks, row, in)) {
+            break;
         }
-        error = mend_row(masks, row);
+        if (is_name(path_of(masks, row), in->length, SIZE_MAX)) {
+            error = mend_row(masks, row);
+        }
     }
-    return error;
+    return error < 0 ? error : 0;
 }
 
-/* Too much happened for the kernel to remember. */
-static int mend_all(struct masks *masks)
+int masks_mend(struct masks *masks, int fd)
 {
     int error = 0;
-    for (uint32_t i = 0; i < masks->count; i++) {
-        watch_directory(masks, &masks->directories[i]);
-    }
-    SYS_1(SYS_chdir, "/");
-    for (uint32_t row = 0; error == 0 && row < masks->policy->header->mount_count; row++) {
-        error = mend_row(masks, row);
-    }
-    return error;
-}
-
-static int take_event(struct masks *masks, const struct inotify_event *event)
-{
-    int error = 0;
-    if (event->mask & IN_Q_OVERFLOW) {
-        return mend_all(masks);
-    }
-    /* One directory may be on several ways, where the host shows it under two names. */
     for (uint32_t i = 0; error == 0 && i < masks->count; i++) {
-        struct masks_directory *directory = &masks->directories[i];
-        if (directory->watch != event->wd) {
-            continue;
-        }
-        if (event->mask & IN_IGNORED) {
-            directory->watch = NONE;
-        } else if (event->len > 0) {
-            error = mend_name(masks, directory, event);
+        if (masks->directories[i].fd >= 0 && (fd < 0 || masks->directories[i].fd == fd)) {
+            error = arm(masks->directories[i].fd);
+            error = error < 0 ? error : mend_directory(masks, i);
         }
     }
     return error;
 }
 
-int masks_mend(struct masks *masks)
+void masks_drop(struct masks *masks)
 {
-    union {
-        struct inotify_event align;
-        char bytes[4096];
-    } buffer;
-    long size = SYS_3(SYS_read, masks->events, buffer.bytes, sizeof buffer);
-    if (size < 0) {
-        return size == -EAGAIN || size == -EINTR ? 0 : (int)size;
+    for (uint32_t i = 0; i < masks->count; i++) {
+        tree_drop(masks->directories[i].fd);
     }
-    int error = 0;
-    for (long at = 0; error == 0 && at < size;) {
-        const struct inotify_event *event = (const void *)(buffer.bytes + at);
-        error = take_event(masks, event);
-        at += (long)sizeof *event + (long)event->len;
-    }
-    return error;
 }

@@ -19,7 +19,6 @@
 #include <linux/stat.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 enum { NONE = -1 };
 
@@ -216,7 +215,8 @@ static int place_mount(struct layout *layout, uint32_t index)
     const char *path = layout->policy->strings + mount->path;
     int tree = layout->trees[index], error = 0;
     int is_tree = mount->kind <= POLICY_MOUNT_PIN;
-    if (mount->kind >= POLICY_MOUNT_PROC || (is_tree && tree < 0)) {
+    int later = mount->kind >= POLICY_MOUNT_PROC || mount->flags & POLICY_MOUNT_LATER;
+    if (later || (is_tree && tree < 0)) {
         return 0;
     }
     if (mount->flags & POLICY_MOUNT_MAKE) {
@@ -274,24 +274,20 @@ static void close_trees(struct layout *layout)
     }
 }
 
-/* A fd for each mount, for a moment: more than the soft limit that commands are to have. */
+/* A fd for each mount, for a moment. */
 static int with_many_fds(struct layout *layout, int *failed)
 {
-    uint64_t before[2], most[2];
-    long error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, before);
-    if (error == 0) {
-        most[0] = most[1] = before[1];
-        error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, most, 0);
-    }
+    uint64_t before[2];
+    int error = helper_raise_fds(before);
     if (error) {
-        return (int)error;
+        return error;
     }
     take_devices(layout);
     int result = take_trees(layout, failed);
     result = result ? result : place_all(layout, failed);
     close_trees(layout);
-    error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
-    return result ? result : (int)error;
+    error = helper_restore_fds(before);
+    return result ? result : error;
 }
 
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed)

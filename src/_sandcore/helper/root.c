@@ -154,7 +154,7 @@ static void start_lane(struct helper *helper, int socket, int signals)
         close_fd(HELPER_CALLER);
         close_fd(signals);
         close_fd(helper->children);
-        close_fd(helper->masks.events);
+        masks_drop(&helper->masks);
         lane_main(helper, socket);
     }
     if (pid < 0) {
@@ -180,10 +180,20 @@ static int lanes_are_well(void)
     }
 }
 
-static void drain_signals(int signals)
+/* Children that ended, directories that changed. False: all of this must end. */
+static int take_signals(struct helper *helper, int signals)
 {
     struct signalfd_siginfo info[8];
-    SYS_3(SYS_read, signals, info, sizeof info);
+    long size = SYS_3(SYS_read, signals, info, sizeof info);
+    int error = 0;
+    for (long i = 0; error == 0 && i < size / (long)sizeof info[0]; i++) {
+        if (info[i].ssi_signo == MASKS_SIGNAL) {
+            error = masks_mend(&helper->masks, info[i].ssi_fd);
+        } else if (info[i].ssi_signo == SIGIO) {
+            error = masks_mend(&helper->masks, -1);
+        }
+    }
+    return error == 0 && lanes_are_well();
 }
 
 /* The caller's next word: a lane, or to be a nursery, which does not come back. */
@@ -206,12 +216,11 @@ static int take_order(struct helper *helper, int signals)
 /* Serves until the caller closes, the caller ends, a lane is attacked, or a mask cannot be kept. */
 static void watch(struct helper *helper, int signals)
 {
-    struct pollfd events[4] = {{.fd = HELPER_CONTROL, .events = POLLIN},
+    struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
                                {.fd = HELPER_CALLER, .events = POLLIN},
-                               {.fd = signals, .events = POLLIN},
-                               {.fd = helper->masks.events, .events = POLLIN}};
+                               {.fd = signals, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 4, 0, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
         if (ready < 0 && ready != -EINTR) {
             return;
         }
@@ -221,14 +230,8 @@ static void watch(struct helper *helper, int signals)
         if (events[1].revents) {
             return;
         }
-        if (events[3].revents && masks_mend(&helper->masks) < 0) {
+        if (events[2].revents && !take_signals(helper, signals)) {
             return;
-        }
-        if (events[2].revents) {
-            drain_signals(signals);
-            if (!lanes_are_well()) {
-                return;
-            }
         }
         if (events[0].revents && !take_order(helper, signals)) {
             return;
@@ -268,12 +271,13 @@ static void send_ready(const struct helper *helper, const struct stage_report *r
 
 void root_main(void)
 {
-    struct helper helper = {.children = -1, .masks = {.events = -1}};
-    uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
+    struct helper helper = {.children = -1};
+    uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
+                                          UINT64_C(1) << (SIGIO - 1) |
+                                          UINT64_C(1) << (MASKS_SIGNAL - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
-    long signals =
-        SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+    long signals = SYS_4(SYS_signalfd4, NEVER, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     struct stage_report report = {.stage = STAGE_HELPER, .error = (int32_t)-signals, .detail = -1};
     int error = signals < 0 ? (int)signals : set_up(&helper, &report);
     send_ready(&helper, &report);

@@ -65,6 +65,15 @@ int tree_cover(int fd)
     return cover;
 }
 
+int tree_same(int one, int other)
+{
+    struct statx a, b;
+    return SYS_5(SYS_statx, one, "", AT_EMPTY_PATH, STATX_INO, &a) == 0 &&
+           SYS_5(SYS_statx, other, "", AT_EMPTY_PATH, STATX_INO, &b) == 0 &&
+           a.stx_ino == b.stx_ino && a.stx_dev_major == b.stx_dev_major &&
+           a.stx_dev_minor == b.stx_dev_minor;
+}
+
 int tree_propagate(uint64_t kind)
 {
     struct mount_attr change = {.propagation = kind};

@@ -28,6 +28,9 @@ enum tree_cover {
 };
 int tree_cover(int fd);
 
+/* Whether two fds are on the same file. */
+int tree_same(int one, int other);
+
 /* What mounts that are made later in one copy of the whole tree mean for the others: MS_PRIVATE,
  * MS_SHARED, MS_SLAVE. */
 int tree_propagate(uint64_t kind);

@@ -133,10 +133,10 @@ def weaker_masks(unwatched: int) -> Iterator[Weaker]:
     """What it means that the host tells of no changes in so many directories."""
     if unwatched:
         cause = (
-            f"changes in {unwatched} directories are not told: a denied or protected file that the "
-            "host replaces while a command runs is open to it until the next command"
+            f"changes in {unwatched} directories on the way to denied or protected files are not "
+            "told: one that the host replaces while commands run stays open to them"
         )
-        yield Weaker("masks", cause, "sysctl fs.inotify.max_user_instances=1024")
+        yield Weaker("masks", cause, "make them readable; sysctl fs.dir-notify-enable=1")
 
 
 def weaker_limits(limits: Limits) -> Iterator[Weaker]:

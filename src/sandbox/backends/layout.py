@@ -42,13 +42,13 @@ _SHM_BYTES = 1 << 30
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 _OWN = ("/dev", "/proc", "/run", TMP)
 
-MountKind = Literal["write", "read", "pin", "mask", "hollow", "scratch", "devices", "proc"]
+MountKind = Literal["write", "read", "pin", "mask", "later", "hollow", "scratch", "devices", "proc"]
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One exception.
+    """One exception; ``later`` is a mask for what is missing, made when it comes.
 
     ``optional``: it may have vanished since. ``made``: its mount point is made, in a file system
     of our own. ``access``: what Landlock grants on a new file system (empty: nothing). ``size``:
@@ -238,7 +238,7 @@ class _Table:
             if self._is_hidden(path):
                 continue
             if not os.path.lexists(path):
-                self._add(path, "mask", True)  # for when it is made
+                self._add(path, "later", True)
                 continue
             self._pin_way(path)
             allowed = inside.get(path, ())
@@ -262,7 +262,7 @@ class _Table:
     def _is_hidden(self, path: str) -> bool:
         """Whether what a path lies in is not shown anyway."""
         above = self._above(path)
-        return above is not None and above.kind in ("mask", *_NEW)
+        return above is not None and above.kind in ("mask", "later", *_NEW)
 
 
 def _made(mount: Mount) -> Mount:

@@ -33,6 +33,7 @@ _KINDS = {
     "read": _sandcore.MOUNT_READ,
     "pin": _sandcore.MOUNT_PIN,
     "mask": _sandcore.MOUNT_MASK,
+    "later": _sandcore.MOUNT_MASK,
     "hollow": _sandcore.MOUNT_HOLLOW,
     "scratch": _sandcore.MOUNT_SCRATCH,
     "devices": _sandcore.MOUNT_DEVICES,
@@ -129,7 +130,8 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
             mount.path,
             _KINDS[mount.kind],
             (_sandcore.MOUNT_OPTIONAL if mount.optional else 0)
-            | (_sandcore.MOUNT_MAKE if mount.made else 0),
+            | (_sandcore.MOUNT_MAKE if mount.made else 0)
+            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0),
             ACCESS[mount.access],
             mount.size,
         )
