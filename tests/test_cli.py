@@ -454,6 +454,22 @@ def test_debug_landlock_in_a_pipe_is_plain_text_with_whole_rows(cli: Cli) -> Non
     assert ["device", "file", "/dev/null"] in rows
 
 
+def test_debug_mounts_shows_the_file_tree_of_namespaces(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    view = cli.json("debug", "mounts", "--deny", "/etc/hostname", "--json")
+    kinds = {mount["path"]: mount["kind"] for mount in view["mounts"]}
+    assert kinds["/etc/hostname"] == "mask" and kinds["/dev"] == "devices"
+    assert kinds["/tmp"] == "scratch" and "write" in kinds.values()
+    text = cli("debug", "mounts", "--deny", "/etc/hostname").stdout.decode()
+    assert any(line.split() == ["hidden", "/etc/hostname"] for line in text.splitlines())
+    assert b"Nothing is confined" in cli("debug", "mounts", "--full-access").stdout
+    monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
+    refused = cli("debug", "mounts")
+    assert refused.returncode == 125 and b"namespaces were left out" in refused.stderr
+
+
 def test_debug_landlock_of_no_confinement_says_so(cli: Cli) -> None:
     assert b"Nothing is confined" in cli("debug", "landlock", "--full-access").stdout
 

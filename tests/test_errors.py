@@ -24,6 +24,7 @@ from sandbox.errors import (
     SandboxLost,
     SandboxWeakened,
     StartError,
+    StillRunning,
     Unavailable,
     Unenforceable,
     WorkingDirectoryError,
@@ -50,6 +51,7 @@ EXAMPLES = [
     ArgumentsTooLong("exec", errno.E2BIG),
     CommandFailed(FAILED),
     SandboxLost("it killed its lane"),
+    StillRunning(["sleep", "9"], 0.5),
     SandboxBug("impossible"),
 ]
 CLASSES = [

@@ -777,22 +777,25 @@ def raw_lane(made: core.Helper) -> Iterator[tuple[core.Lane, socket.socket]]:
         one.close()
 
 
-RUN, FAILED, DONE = 2, 17, 19
-HEADER = struct.Struct("<IIIiiiIIII")
+RUN, FAILED, DONE, STARTED = 2, 17, 19, 20
+BACKGROUND, TERMINAL = 4, 8
+HEADER = struct.Struct("<IIIiiiIIIIQ")
 
 
 def request(data: bytes = b"/\0/bin/true\0true\0", **lies: int) -> bytes:
     fields = {"kind": RUN, "flags": 0, "body": len(data), "umask": -1, "group": 0, "reserved": 0}
-    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0}
+    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0, "timeout_ns": 0}
     return HEADER.pack(*(fields | lies).values()) + data
 
 
 def ask(wire: socket.socket, packet: bytes, *fds: int) -> tuple[int, int, int]:
-    """Sends a packet; kind, stage and errno of the answer. (0, 0, 0): the lane has ended."""
+    """Sends a packet; kind, stage and errno of the last answer. (0, 0, 0): the lane has ended."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     try:
         wire.sendmsg([packet], rights)
         answer = wire.recv(4096)
+        if answer[:4] == struct.pack("<I", STARTED):
+            answer = wire.recv(4096)
     except (ConnectionResetError, BrokenPipeError):
         return (0, 0, 0)
     if not answer:
@@ -812,6 +815,7 @@ def test_a_request_that_lies_is_refused_and_the_lane_takes_the_next(workspace: P
             for packet, fds, code in (
                 (request(body=5), three, errno.EINVAL),
                 (request(flags=1 << 5), three, errno.EINVAL),
+                (request(flags=BACKGROUND | 1 << 5), three, errno.EINVAL),
                 (request(args=3), three, errno.EINVAL),
                 (request(limits=16), three, errno.EINVAL),
                 (request(limits=17), three, errno.EINVAL),
@@ -833,6 +837,24 @@ def test_a_request_that_lies_is_refused_and_the_lane_takes_the_next(workspace: P
     finally:
         os.close(null)
         os.close(short)
+
+
+def test_words_that_come_too_late_are_not_for_the_next_command(workspace: Path) -> None:
+    three = [os.open("/dev/null", os.O_RDWR)] * 3
+    with helper(workspace) as made, raw_lane(made) as (_, wire):
+        for flags in (0, BACKGROUND):
+            for late in (3, 4, 3):
+                wire.send(struct.pack("<I", late))
+                assert ask(wire, request(flags=flags), *three) == (DONE, 0, 0)
+    os.close(three[0])
+
+
+def test_a_terminal_that_is_none_is_refused_by_its_stage(workspace: Path) -> None:
+    three = [os.open("/dev/null", os.O_RDWR)] * 3
+    with helper(workspace) as made, raw_lane(made) as (_, wire):
+        for flags in (TERMINAL, TERMINAL | BACKGROUND):
+            assert ask(wire, request(flags=flags), *three) == (FAILED, 18, errno.ENOTTY)
+    os.close(three[0])
 
 
 def test_packets_of_junk_end_the_lane_or_are_refused_and_end_nothing_else(

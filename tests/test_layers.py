@@ -31,6 +31,7 @@ LADDER = (
     "links",
     "protected",
     "resolve",
+    "narrow",
     "result",
     "diagnose",
     "host",
@@ -44,8 +45,8 @@ LADDER = (
     "backends.rules",
     "backends.basis",
     "backends.layout",
-    "backends.namespaces",
     "backends.refusals",
+    "backends.namespaces",
     "backends.rlimits",
     "backends.nofollow",
     "backends.snapshot",
@@ -57,9 +58,14 @@ LADDER = (
     "backends.prepared",
     "backends.scratch",
     "backends.temporary",
+    "backends.running",
     "backends.linux",
     "backends.choose",
     "backends.explain",
+    "communicate",
+    "streams",
+    "process",
+    "notice",
     "live",
     "shared",
     "",  # the package itself: re-exports what is below, and the command line is above it
@@ -84,9 +90,9 @@ IMPORTS_THE_CORE = {
     "backends.basis",
     "backends.explain",
     "backends.ground",
-    "backends.prepared",
     "backends.linux",
     "backends.namespaces",
+    "backends.running",
 }
 # What `import sandbox` must not bring: each costs more than a confined command.
 HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")

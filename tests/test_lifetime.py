@@ -117,6 +117,12 @@ NURSERY = """
     def by_lane(mark):
         with lane(home) as one:
             py(one, program, mark=mark, timeout=None)
+    def by_start(mark):
+        with lane(home) as one:
+            null = os.open("/dev/null", os.O_RDWR)
+            one.start([PYTHON.encode()], [PYTHON.encode(), b"-Ic", program.encode()],
+                      f"{MARK}={mark}\\0".encode(), 1, b"/", fds=(null, null, null))
+            one.wait()
     def by_spawn(mark):
         plan = core.Plan([PYTHON.encode(), b"-Ic", program.encode()],
                          [f"{MARK}={mark}".encode()], policy=policy(home))
@@ -126,7 +132,7 @@ NURSERY = """
         pid = os.fork()
         if pid == 0:
             os.setsid()
-            {"lane": by_lane, "spawn": by_spawn}[how](mark)
+            {"lane": by_lane, "start": by_start, "spawn": by_spawn}[how](mark)
             os._exit(0)
         print(pid, flush=True)
         os.waitpid(pid, 0)
@@ -173,7 +179,7 @@ def nursery(caller: Caller) -> Iterator[Nursery]:
     made.close()
 
 
-@pytest.mark.parametrize("how", ["lane", "spawn"])
+@pytest.mark.parametrize("how", ["lane", "start", "spawn"])
 def test_case_98_a_caller_killed_at_any_moment_of_the_start_leaves_nobody(
     nursery: Nursery, mark: str, how: str
 ) -> None:
@@ -188,7 +194,7 @@ def test_case_98_a_caller_killed_at_any_moment_of_the_start_leaves_nobody(
     assert started > 10  # often enough there was somebody to leave behind
 
 
-@pytest.mark.parametrize("how", ["lane", "spawn"])
+@pytest.mark.parametrize("how", ["lane", "start", "spawn"])
 def test_case_100_a_caller_killed_while_daemons_run_leaves_nobody(
     nursery: Nursery, mark: str, how: str
 ) -> None:
@@ -204,7 +210,7 @@ def test_case_100_killing_the_caller_s_whole_process_group_leaves_nobody(
     nursery: Nursery, mark: str, number: signal.Signals
 ) -> None:
     """The helper is the one who must not die with the caller, or nobody ends the daemons."""
-    for how in ("lane", "spawn"):
+    for how in ("lane", "start", "spawn"):
         pid = nursery.start(how, mark)
         wait_for(lambda: len(alive(mark)) == 3, 20)
         os.killpg(pid, number)

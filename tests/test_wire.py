@@ -47,6 +47,7 @@ class Request:
             "programs": len(self.programs),
             "args": len(self.args),
             "envs": len(self.envs),
+            "timeout_ns": 0,
         }
         return ffi.new("struct wire_run *", honest | lies)
 
@@ -154,7 +155,7 @@ def test_a_body_of_any_bytes_is_read_to_its_end_and_no_further(
     [
         ({"kind": 0}, errno.EINVAL),
         ({"kind": 3}, errno.EINVAL),
-        ({"flags": 4}, errno.EINVAL),
+        ({"flags": 16}, errno.EINVAL),
         ({"flags": 1 << 31}, errno.EINVAL),
         ({"programs": 0}, errno.EINVAL),
         ({"args": 0}, errno.EINVAL),
@@ -171,6 +172,12 @@ def test_a_body_of_any_bytes_is_read_to_its_end_and_no_further(
 def test_a_header_beyond_the_bounds_is_refused(lies: dict[str, int], code: int) -> None:
     assert lib.wire_check(Request().header()) == 0
     assert lib.wire_check(Request().header(**lies)) == -code
+
+
+def test_every_flag_is_let_through_and_every_time() -> None:
+    known = lib.WIRE_IN_MEMFD | lib.WIRE_KEEP_SESSION | lib.WIRE_BACKGROUND | lib.WIRE_TERMINAL
+    for timeout in (0, 1, 2**63, 2**64 - 1):
+        assert lib.wire_check(Request().header(flags=known, timeout_ns=timeout)) == 0
 
 
 def test_the_bounds_themselves_are_let_through_and_do_not_overflow() -> None:

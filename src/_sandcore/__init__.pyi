@@ -227,6 +227,22 @@ class Lane:
         timeout: float | None = None,
         keep_session: bool = False,
     ) -> Outcome: ...
+    def start(
+        self,
+        programs: Sequence[bytes],
+        argv: Sequence[bytes],
+        env: bytes,
+        env_count: int,
+        cwd: bytes,
+        *,
+        fds: Sequence[int],
+        limits: Sequence[tuple[int, int, int]] = (),
+        timeout: float | None = None,
+        terminal: bool = False,
+    ) -> int: ...
+    def wait(self, timeout: float | None = None) -> Outcome | None: ...
+    def kill(self) -> None: ...
+    def signal(self, number: int) -> None: ...
 
 @final
 class Stamps:

@@ -21,6 +21,7 @@ from sandbox.errors import (
     SandboxLost,
     SandboxWeakened,
     StartError,
+    StillRunning,
     Unavailable,
     Unenforceable,
     WorkingDirectoryError,
@@ -30,12 +31,17 @@ from sandbox.limits import Limits
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
+from sandbox.process import Process
 from sandbox.result import Denial, Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
+from sandbox.streams import DEVNULL, PIPE, STDOUT
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEVNULL",
+    "PIPE",
+    "STDOUT",
     "Access",
     "ArgumentsTooLong",
     "CommandFailed",
@@ -51,6 +57,7 @@ __all__ = [
     "InvalidPath",
     "Limits",
     "PolicyError",
+    "Process",
     "Result",
     "Sandbox",
     "SandboxBug",
@@ -60,6 +67,7 @@ __all__ = [
     "SandboxWeakened",
     "Special",
     "StartError",
+    "StillRunning",
     "TextResult",
     "Unavailable",
     "Unenforceable",

@@ -16,6 +16,7 @@
     |   +-- ArgumentsTooLong
     +-- CommandFailed                     the command: it ran and failed (only on ``check``)
     +-- SandboxLost                       the command: it attacked its own sandbox, which ended
+    +-- StillRunning (TimeoutError)       nobody: it goes on, and can be waited for again
     +-- SandboxBug                        us
 
     SandboxWeakened (UserWarning)         it ran, with less than the policy asks for
@@ -45,6 +46,7 @@ __all__ = [
     "SandboxLost",
     "SandboxWeakened",
     "StartError",
+    "StillRunning",
     "Unavailable",
     "Unenforceable",
     "WorkingDirectoryError",
@@ -246,6 +248,19 @@ class SandboxLost(SandboxException):
     def __init__(self, cause: str, denials: tuple[Any, ...] = ()) -> None:
         self.cause, self.denials = cause, denials
         super().__init__(cause)
+
+
+class StillRunning(SandboxException, TimeoutError):
+    """A command was not over within the time that somebody wanted to wait. It goes on.
+
+    ``command`` is what was run, ``seconds`` how long it was waited for.
+    """
+
+    _fields = ("command", "seconds")
+
+    def __init__(self, command: Any, seconds: float) -> None:
+        self.command, self.seconds = command, seconds
+        super().__init__(f"command {command!r} still runs after {seconds:g} s")
 
 
 class SandboxBug(SandboxException):

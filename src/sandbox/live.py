@@ -3,7 +3,7 @@
 Starting a sandbox costs a few commands' time, running a command in one that is there costs hardly
 more than the command: so a sandbox is kept and reused.
 A sandbox resolves its policy once, when it is made. When the host changes under it (a new
-directory beside a denied one, a secret that is elsewhere now, another user), it is confined anew:
+directory beside a denied one, another user), it is confined anew:
 what was granted is what it was, whatever its name leads to now; what is denied and protected is
 resolved again and comes on top. Nothing that a command did can move the boundary outwards.
 """
@@ -12,11 +12,7 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
-import threading
-import warnings
 import weakref
-from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
@@ -31,20 +27,23 @@ from sandbox.backends.base import (
     Seat,
 )
 from sandbox.backends.choose import choose
-from sandbox.backends.enforceable import weaker_limits
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
-from sandbox.errors import InvalidArgument, SandboxLost, SandboxWeakened, Unenforceable
-from sandbox.limits import Limits
+from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.locks import ForkLock
+from sandbox.notice import warn_once, with_limits
+from sandbox.narrow import narrowed
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
+from sandbox.process import Attendant, Process, check_started
 from sandbox.request import (
     Args,
+    PopenOptions,
     RunOptions,
     candidates,
     check_options,
+    check_popen,
     encode_words,
     result_of,
     set_options,
@@ -52,11 +51,9 @@ from sandbox.request import (
 )
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
+from sandbox.streams import Streams
 
 __all__ = ["Sandbox", "checked", "needs_workspace"]
-
-
-_warned = threading.Event()  # a process is told once what is weaker, not at each command
 
 
 @lru_cache(maxsize=64)
@@ -93,11 +90,12 @@ class Sandbox:
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._plan = Plan(self.policy.environment)
-        self._homes = (os.path.expanduser("~"), *_account_homes())
+        self._homes = (os.path.expanduser("~"), _account_homes())
         self._closed = False
+        self._attendants: set[Attendant] = set()
         self._confinement: Confinement | None = None
         self._confinement = self._first(named)
-        _warn_once(self._confinement.enforcement)
+        warn_once(self._confinement.enforcement)
 
     def _first(self, workspace: str | None) -> Confinement:
         """The confinement in the strongest isolation that this host gives."""
@@ -119,8 +117,8 @@ class Sandbox:
         raise Unenforceable(f"isolation {self._isolation!r}", refused.cause, refused.mend)
 
     def _resolve(self, workspace: str | None) -> ResolvedPolicy:
-        home, *more = self._homes
-        question = Question(self.policy, workspace, home, self._tmp, tuple(more))
+        home, more = self._homes
+        question = Question(self.policy, workspace, home, self._tmp, more)
         return self._backend.resolve(question, self._isolation)
 
     @property
@@ -149,8 +147,13 @@ class Sandbox:
         with self._lock.held:
             self._closed = True
             confinement, self._confinement = self._confinement, None
+        going_on = list(self._attendants)
+        for attendant in going_on:
+            attendant.doom()
         if confinement is not None and self._owner == os.getpid():
             confinement.close()
+        for attendant in going_on:
+            attendant.end()
         self._cleanup()
 
     @property
@@ -222,10 +225,41 @@ class Sandbox:
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
         if how:
-            enforcement = _with_limits(enforcement, how.get("limits"))
+            enforcement = with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
+
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[True], **how: Unpack[PopenOptions]
+    ) -> Process[str]: ...
+    @overload
+    def popen(
+        self, args: Args, *, text: Literal[False] = False, **how: Unpack[PopenOptions]
+    ) -> Process[bytes]: ...
+    def popen(self, args: Args, *, text: bool = False, **how: Unpack[PopenOptions]) -> Process[Any]:
+        """Starts a command that goes on, confined, and returns at once: see ``Process``.
+
+        ``args``, ``cwd``, ``env``, ``limits`` and ``timeout`` as for ``run``. So the policy's time
+        limit holds, whether anybody waits or not: a server wants ``timeout=None``. And:
+
+        - ``stdin``, ``stdout``, ``stderr``: ``PIPE``, a fd or a file of the caller, ``DEVNULL``
+          (also by default), and for ``stderr`` ``STDOUT``. ``text``: pipes are of text.
+        - ``pty``: True, or (rows, columns): a terminal of its own instead of the three.
+
+        Raises as ``run`` does.
+        """
+        common, words = check_popen(how), encode_words(args)
+        given = how.get("cwd")
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        with Streams(how, text) as streams, Attendant(self._seat(), self._attendants) as attendant:
+            request = self._request(words, place, attendant.seat, common)
+            request.stdin, request.stdout, request.stderr = streams.command
+            attendant.start(request, owns_terminal=streams.pty is not None)
+            check_started(attendant, request, os.fsdecode(words[0]), place)
+            enforcement = with_limits(attendant.seat.enforcement, how.get("limits"))
+            return Process(args, attendant, streams, enforcement, self)
 
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits
@@ -264,10 +298,8 @@ class Sandbox:
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
         later = self._resolve(self._resolved.workspace or None)
-        resolved = self._resolved.narrowed(later)
         try:
-            # The backend may have prepared what it resolved itself.
-            return self._backend.start(later if later == resolved else resolved, self._isolation)
+            return self._backend.start(narrowed(self._resolved, later), self._isolation)
         except IsolationRefused as refused:
             part = f"isolation {self._isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None
@@ -327,29 +359,3 @@ def _clean_up(tmp: str, lock: int, owner: int) -> None:
     if tmp and owner == os.getpid():
         remove(tmp)
         os.close(lock)
-
-
-def _with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
-    """What is enforced where one command has limits of its own."""
-    if limits is None:
-        return enforcement
-    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
-    return replace(enforcement, weaker=(*enforcement.weaker, *more))
-
-
-def _warn_once(enforcement: Enforcement) -> None:
-    if enforcement.full or _warned.is_set():
-        return
-    _warned.set()
-    parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
-    text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
-    warnings.warn(SandboxWeakened(text), stacklevel=_steps_out())
-
-
-def _steps_out() -> int:
-    """How far up the first caller is that is not of this package, as ``stacklevel`` counts."""
-    frame, steps = sys._getframe(1), 1
-    inside = ("sandbox", "contextlib")
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
-        frame, steps = frame.f_back, steps + 1
-    return steps

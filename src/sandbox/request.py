@@ -21,9 +21,11 @@ __all__ = [
     "POLICY_LIMIT",
     "Args",
     "PolicyLimit",
+    "PopenOptions",
     "RunOptions",
     "candidates",
     "check_options",
+    "check_popen",
     "encode_words",
     "existing_directory",
     "input_bytes",
@@ -60,7 +62,21 @@ class RunOptions(TypedDict, total=False):
     terminal: bool
 
 
+class PopenOptions(TypedDict, total=False):
+    """What may be said about a command that goes on; ``Sandbox.popen`` documents each."""
+
+    cwd: Any
+    env: Mapping[str, str] | None
+    timeout: float | PolicyLimit | None
+    limits: Limits | None
+    stdin: Any
+    stdout: Any
+    stderr: Any
+    pty: bool | tuple[int, int] | None
+
+
 _OPTIONS = frozenset(RunOptions.__annotations__)
+_POPEN_OPTIONS = frozenset(PopenOptions.__annotations__)
 
 
 def check_options(how: RunOptions) -> None:
@@ -101,6 +117,21 @@ def set_options(request: Request, how: RunOptions) -> None:
     ]
     request.input = input_bytes(how.get("input"))
     request.terminal = bool(how.get("terminal"))
+
+
+def check_popen(how: PopenOptions) -> RunOptions:
+    """Refuses what means nothing, as ``check_options``, but for the streams.
+
+    Returns what it has in common with the options of ``run``.
+    """
+    unknown = how.keys() - _POPEN_OPTIONS
+    if unknown:
+        raise TypeError(f"popen() got an unexpected keyword argument {min(unknown)!r}")
+    common: RunOptions = {"env": how.get("env"), "limits": how.get("limits")}
+    if "timeout" in how:
+        common["timeout"] = how["timeout"]
+    check_options(common)
+    return common
 
 
 def input_bytes(given: Any) -> bytes | None:

@@ -24,7 +24,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
-__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
+__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "needed", "resolve"]
 
 # What programs need to start; those that a machine has.
 _RUNTIME = (
@@ -96,39 +96,6 @@ class ResolvedPolicy:
             tmp=tmp,
         )
 
-    def narrowed(self, later: ResolvedPolicy) -> ResolvedPolicy:
-        """A copy that denies and protects also what a later resolution of the same policy does.
-
-        A secret may be elsewhere now, or a git directory; what was denied and is a link now is
-        denied where that leads. What was granted stays as it was: a boundary never moves.
-        """
-        first, now = self.table(), later.table()
-        table, links = dict(first), [*self.links, *later.links]
-        denied = [place for place in later.denied if place not in self.denied]
-        kept = []
-        for place in self.denied:
-            target, passed = follow(place.path)
-            links.extend(passed)
-            if not passed:
-                kept.append(place)
-                continue
-            denied.append(place._replace(path=target))
-            if table.get(place.path) is Access.DENY:
-                del table[place.path]
-        for place in denied:
-            for path in {path for path in (*first, *now) if below(path, place.path)}:
-                table[path] = weaker_of(lookup(first, path), lookup(now, path))
-            table[place.path] = Access.DENY
-        needed = sorted(_needed(table))
-        return replace(
-            self,
-            places=tuple(Place(path, table[path]) for path in needed),
-            writable=tuple(path for path in needed if table[path] is Access.WRITE),
-            denied=tuple(dict.fromkeys((*kept, *denied))),
-            links=tuple(dict.fromkeys(links)),
-            more_protected=tuple(path for path in later.protected if path not in self.protected),
-        )
-
     def table(self) -> Table:
         """The places as path to access; for who asks often."""
         return {place.path: place.access for place in self.places}
@@ -168,11 +135,11 @@ def resolve(
     secret = _secrets(policy, houses, table, work, links)
     table = _without_secrets(table, policy, secret)
     denied.extend(place for place, _ in secret)
-    needed = sorted(_needed(table))
+    paths = sorted(needed(table))
     return ResolvedPolicy(
         policy=policy,
-        places=tuple(Place(path, table[path]) for path in needed),
-        writable=tuple(path for path in needed if table[path] is Access.WRITE),
+        places=tuple(Place(path, table[path]) for path in paths),
+        writable=tuple(path for path in paths if table[path] is Access.WRITE),
         denied=tuple(dict.fromkeys(denied)),
         protected=protected_paths(policy.protected, granted, places[Special.TMP]),
         links=tuple(dict.fromkeys(links)),
@@ -214,9 +181,10 @@ def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[P
     table: Table = {}
     denied: list[Place] = []
     links: list[str] = []
+    known: set[str] = {"/"}
     for entry in layer:
         if entry.access is Access.DENY:
-            paths, passed = _denied_paths(entry, places)
+            paths, passed = _denied_paths(entry, places, known)
             links.extend(passed)
             denied.extend(Place(path, Access.DENY, BY_POLICY) for path in paths)
         else:
@@ -243,7 +211,9 @@ def _granted_paths(entry: Entry, places: dict[Special, str]) -> list[str]:
     return [real(entry.path, f"{entry.access} path")]
 
 
-def _denied_paths(entry: Entry, places: dict[Special, str]) -> tuple[list[str], tuple[str, ...]]:
+def _denied_paths(
+    entry: Entry, places: dict[Special, str], known: set[str]
+) -> tuple[list[str], tuple[str, ...]]:
     """What a deny covers. It need not exist: it stays denied when it is created."""
     if not entry.path:
         return _granted_paths(entry, places), ()
@@ -253,7 +223,7 @@ def _denied_paths(entry: Entry, places: dict[Special, str]) -> tuple[list[str], 
             f"no isolation of this version knows patterns: {entry.path!r}",
             "deny the directory or the files by name",
         )
-    path, links = follow(entry.path)
+    path, links = follow(entry.path, known=known)
     return [path], links
 
 
@@ -278,7 +248,7 @@ def lookup(table: Table, path: str) -> Access:
     return Access.DENY
 
 
-def _needed(table: Table) -> set[str]:
+def needed(table: Table) -> set[str]:
     """The paths of a table without those that say what is said above them anyway."""
     return {
         path

@@ -17,7 +17,7 @@ enum wire_kind {
     WIRE_STARTED,
     ...
 };
-enum wire_flags { WIRE_IN_MEMFD, WIRE_KEEP_SESSION, ... };
+enum wire_flags { WIRE_IN_MEMFD, WIRE_KEEP_SESSION, WIRE_BACKGROUND, WIRE_TERMINAL, ... };
 struct wire_run {
     uint32_t kind;
     uint32_t flags;
@@ -26,6 +26,7 @@ struct wire_run {
     int32_t group;
     int32_t reserved;
     uint32_t limits, programs, args, envs;
+    uint64_t timeout_ns;
 };
 struct wire_usage {
     uint64_t user_us, system_us;
@@ -40,8 +41,11 @@ struct wire_reply {
     int32_t status;
     uint32_t swept;
     uint32_t scoped;
+    uint32_t timed_out;
     uint32_t unwatched;
+    uint32_t reserved;
     struct wire_usage usage;
+    int64_t duration_ns;
 };
 size_t wire_pointers(const struct wire_run *run);
 int wire_check(const struct wire_run *run);

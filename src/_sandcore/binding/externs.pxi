@@ -128,6 +128,7 @@ cdef extern from "spawn.h" nogil:
         rusage_c usage
     int spawn_child(plan_c *p, int32_t *pid, int32_t *pidfd)
     int spawn_wait(int pidfd, int64_t deadline_ns, spawn_status *out)
+    int spawn_signal(int pidfd, int number)
     int spawn_kill(int32_t pid, int pidfd)
 
 cdef extern from "wire.h" nogil:
@@ -135,6 +136,10 @@ cdef extern from "wire.h" nogil:
     enum: WIRE_MAX_SCRATCH
     enum: WIRE_FAILED
     enum: WIRE_KEEP_SESSION
+    enum: WIRE_BACKGROUND
+    enum: WIRE_TERMINAL
+    enum: WIRE_KILL
+    enum: WIRE_DONE
     enum: WIRE_MAX_BODY
     enum: WIRE_MAX_LIMITS
     struct wire_run:
@@ -148,6 +153,7 @@ cdef extern from "wire.h" nogil:
         uint32_t programs
         uint32_t args
         uint32_t envs
+        uint64_t timeout_ns
     struct wire_usage:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
@@ -159,7 +165,9 @@ cdef extern from "wire.h" nogil:
         int32_t status
         uint32_t swept
         uint32_t scoped
+        uint32_t timed_out
         wire_usage usage
+        int64_t duration_ns
 
 cdef extern from "client.h" nogil:
     struct client:
@@ -182,6 +190,8 @@ cdef extern from "client.h" nogil:
 
 cdef extern from "packet.h" nogil:
     int64_t packet_now()
+    int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned count)
+    int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply)
 
 cdef extern from "pump.h" nogil:
     struct pump
@@ -198,6 +208,7 @@ cdef extern from "pump.h" nogil:
 cdef extern from "run.h" nogil:
     enum: RUN_DONE
     enum: RUN_SIGNAL
+    const int64_t RUN_KILL_PATIENCE_NS
     struct run_setup:
         int lane
         const uint8_t *request
@@ -220,6 +231,8 @@ cdef extern from "run.h" nogil:
     int run_step(run_c *r)
     int run_kill(run_c *r)
     void run_free(run_c *r)
+    int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds,
+                   unsigned fd_count, wire_reply *reply, int32_t *pidfd)
 
 cdef extern from *:
     """

@@ -115,11 +115,14 @@ cdef class Lane:
     cdef int socket
     cdef int owner
     cdef bint running, closed
+    cdef int32_t pidfd    # of the command that was started; -1
+    cdef object outcome   # of the command that was started, once it is over
+    cdef int64_t lost_ns  # when it counts as lost, because it should have ended long before
     cdef readonly Helper helper
     cdef readonly bint scoped
 
     def __cinit__(self):
-        self.socket = -1
+        self.socket = self.pidfd = -1
 
     @staticmethod
     cdef Lane make(Helper helper, int socket, bint scoped):
@@ -131,7 +134,10 @@ cdef class Lane:
         return lane
 
     def __dealloc__(self):
+        self.running = False
         self.close()
+        if self.pidfd >= 0:
+            close(self.pidfd)
 
     def close(self):
         """Ends the lane and what runs in it; a thread in `run` gets LaneLost. Idempotent."""
@@ -146,7 +152,11 @@ cdef class Lane:
 
     @property
     def usable(self):
-        """False once it or its helper was closed or lost, and in a forked copy of the process."""
+        """False while a command runs, once it or its helper was closed or lost, and in a forked copy
+        of the process."""
+        return not self.running and self.is_open()
+
+    cdef bint is_open(self):
         return self.owner == getpid() and not (self.closed or self.helper.closed)
 
     def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
@@ -170,7 +180,7 @@ cdef class Lane:
         cdef run_setup setup
         cdef run_c state
         cdef int progress
-        if not self.usable:
+        if not self.is_open():
             raise LaneLost("the lane is closed")
         if self.running:
             raise ValueError("a lane runs one command at a time")
@@ -215,6 +225,110 @@ cdef class Lane:
                 self.close()
             run_free(&state)
 
+    def start(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
+              fds, limits=(), timeout=None, bint terminal=False):
+        """Starts a command that goes on by itself; `wait` has what comes of it.
+
+        Parameters as for `run`, and:
+            fds: what becomes 0, 1, 2 and so on in the command; at least three.
+            timeout: seconds, None for ever; then the lane kills the tree, whoever waits or not.
+            terminal: fd 0 becomes the controlling terminal of the command's session.
+
+        Returns the leader's pid as the helper sees it, or 0 when it did not start: then `wait` says
+        why. Raises LaneLost and ValueError. When the leader ends, its whole tree is ended.
+        """
+        cdef wire_reply reply
+        cdef int32_t handed[PLAN_MAX_FDS]
+        cdef unsigned count = len(fds)
+        cdef int32_t pidfd
+        cdef int progress
+        if not self.is_open():
+            raise LaneLost("the lane is closed")
+        if self.running or not 3 <= count <= PLAN_MAX_FDS:
+            raise ValueError("a lane runs one command at a time, with 3 to 16 fds")
+        for index, fd in enumerate(fds):
+            handed[index] = fd
+        span = 0 if timeout is None else max(_nanoseconds(timeout), 1)
+        request = _request(programs, argv, env, env_count, cwd, limits, False, -1,
+                           WIRE_BACKGROUND | (WIRE_TERMINAL if terminal else 0), span)
+        cdef const uint8_t *at = <const uint8_t *><const char *>request
+        cdef size_t size = len(request)
+        self.outcome = None
+        self.lost_ns = packet_now() + span + RUN_KILL_PATIENCE_NS if span else INT64_MAX
+        self.running = True
+        with nogil:
+            progress = run_launch(self.socket, at, size, handed, count, &reply, &pidfd)
+        self.pidfd = pidfd
+        if progress == 0:
+            return reply.pid
+        self.leave(progress, &reply)
+        return 0
+
+    def wait(self, timeout=None):
+        """The Outcome of the command that was started, or None if it is not over within so many
+        seconds. By one thread at a time. Raises LaneLost, and what a Python signal handler raises;
+        that does not end the command."""
+        cdef wire_reply reply
+        cdef int64_t until = INT64_MAX if timeout is None else packet_now() + _nanoseconds(timeout)
+        cdef int64_t now
+        cdef int error
+        while self.outcome is None:
+            if not self.running or self.owner != getpid():
+                raise LaneLost("the lane is closed")
+            # A signal that comes just before the sleep is seen after it.
+            now = packet_now()
+            turn = min(until, self.lost_ns, now + 1000000000)
+            error = self.receive(turn, &reply)
+            now = packet_now()
+            if error == 0:
+                self.leave(RUN_DONE if reply.kind == WIRE_DONE else -EPROTO, &reply)
+            elif error != -EINTR and (error != -ETIMEDOUT or now >= self.lost_ns):
+                self.leave(error, &reply)
+            else:
+                PyErr_CheckSignals()
+                if now >= until:
+                    return None
+        return self.outcome
+
+    cdef int receive(self, int64_t until, wire_reply *reply):
+        cdef int error
+        with nogil:
+            error = packet_receive(self.socket, until, reply)
+        return error
+
+    cdef leave(self, int progress, wire_reply *reply):
+        """A started command is over: RUN_DONE, or the lane is lost."""
+        self.running = False
+        if self.pidfd >= 0:
+            close(self.pidfd)
+            self.pidfd = -1
+        if progress != RUN_DONE:
+            self.lose()
+        else:
+            self.outcome = _started_outcome(reply)
+        if self.closed:
+            self.close()
+        if progress != RUN_DONE:
+            raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
+
+    def kill(self):
+        """Asks the lane to end the command that runs, and all below it. Does not wait."""
+        cdef uint32_t kind = WIRE_KILL
+        if self.running and self.is_open():
+            self.lost_ns = min(self.lost_ns, packet_now() + RUN_KILL_PATIENCE_NS)
+            with nogil:
+                packet_send(self.socket, &kind, sizeof(kind), NULL, 0)
+
+    def signal(self, int number):
+        """Sends a signal to the command that was started, and to nothing below it; nothing happens
+        when it has ended. OSError."""
+        cdef int error
+        if self.running and self.is_open():
+            # Not by the lane: what the caller does next would overtake it.
+            error = spawn_signal(self.pidfd, number) if self.pidfd >= 0 else -EMFILE
+            if error < 0 and error != -ESRCH:
+                raise OSError(-error, strerror(-error))
+
     cdef lose(self):
         """Somebody has killed, unless it was closed by us: then nothing of the sandbox is to go on,
         and all of it is dead when this returns."""
@@ -224,7 +338,7 @@ cdef class Lane:
 
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
-                    bint keep_session, int umask):
+                    bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0):
     cdef wire_run header
     cdef plan_limit limit
     strings = b"\0".join((cwd, *programs, *argv, env))
@@ -237,7 +351,7 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
         limit = plan_limit(resource, 0, soft, hard)
         table.append((<const char *>&limit)[: sizeof(limit)])
     header.kind = WIRE_RUN
-    header.flags = WIRE_KEEP_SESSION if keep_session else 0
+    header.flags = flags | (WIRE_KEEP_SESSION if keep_session else 0)
     header.body = len(table) * sizeof(limit) + len(strings)
     header.umask = umask
     header.group = getpgrp() if keep_session else 0
@@ -246,6 +360,7 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
     header.programs = len(programs)
     header.args = len(argv)
     header.envs = env_count
+    header.timeout_ns = timeout_ns
     table.insert(0, (<const char *>&header)[: sizeof(header)])
     table.append(strings)
     return b"".join(table)
@@ -281,3 +396,14 @@ cdef _outcome(const run_c *state, double duration):
          usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
          usage.involuntary_switches),
         duration))
+
+
+cdef _started_outcome(const wire_reply *reply):
+    """The same for a command that was started: its streams are the caller's own."""
+    cdef run_c state
+    memset(&state, 0, sizeof(state))
+    state.reply = reply[0]
+    if reply.kind == WIRE_DONE:
+        state.timed_out = reply.timed_out
+        return _outcome(&state, reply.duration_ns / 1e9)
+    return _outcome(&state, 0.0)

@@ -16,6 +16,7 @@
 #include "plan.h"
 #include "sys.h"
 
+#include <asm/ioctls.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -120,6 +121,13 @@ CHILD static int stage_streams(struct plan *plan)
         }
     }
     return 0;
+}
+
+/* Only the leader of a session that has none yet may take a terminal, and only one that nobody has:
+ * so nobody's is stolen. The fd may be one that Landlock would not let this process open. */
+CHILD static int stage_terminal(const struct plan *plan)
+{
+    return plan->flags & PLAN_TERMINAL ? (int)SYS_3(SYS_ioctl, 0, TIOCSCTTY, 0) : 0;
 }
 
 /* The ruleset is needed four stages later: it is marked close-on-exec and jumped over. */
@@ -278,6 +286,7 @@ CHILD int child_main(void *argument)
     RUN(STAGE_PARENT_DEATH, stage_parent_death(plan));
     RUN(STAGE_CLOSE, stage_unshare_fds(plan)); /* before any fd changes */
     RUN(STAGE_STREAMS, stage_streams(plan));
+    RUN(STAGE_TERMINAL, stage_terminal(plan));
     RUN(STAGE_CLOSE, stage_close(plan)); /* descriptors escape every later layer */
     RUN(STAGE_CWD, stage_cwd(plan));
     RUN(STAGE_LIMITS, stage_limits(plan)); /* while a hard limit may still be raised */

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,13 +41,6 @@ static int await_nursery(const struct client *client)
     } while (error == -EINTR ||
              (error == -ETIMEDOUT && packet_now() < deadline && !is_stopped(client->pidfd)));
     return error;
-}
-
-/* A reply that brings a pidfd. */
-static int receive_started(const struct client *client, struct wire_reply *reply, int32_t *pidfd)
-{
-    int error = await_nursery(client);
-    return error ? error : packet_receive_fds(client->control, reply, pidfd, 1);
 }
 
 /* Sends the request, having made sure of a number for the pidfd that comes back. */
@@ -107,7 +98,10 @@ int client_spawn(struct client *client, const uint8_t *request, size_t size, con
     if (error) {
         return error;
     }
-    error = receive_started(client, &reply, pidfd);
+    error = await_nursery(client);
+    if (error == 0) {
+        error = packet_receive_fd(client->control, INT64_MAX, &reply, pidfd);
+    }
     if (error) {
         /* One that was stopped must not take it up later. */
         syscall(SYS_pidfd_send_signal, client->pidfd, SIGKILL, NULL, 0);

@@ -166,3 +166,10 @@ int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
     }
     return size == sizeof *reply ? 0 : -EPROTO;
 }
+
+int packet_receive_fd(int socket, int64_t deadline_ns, struct wire_reply *reply, int32_t *fd)
+{
+    *fd = -1;
+    int error = packet_await(socket, deadline_ns);
+    return error ? error : packet_receive_fds(socket, reply, fd, 1);
+}

@@ -77,6 +77,17 @@ static void close_our_ends(struct ends *ends)
     }
 }
 
+/* What it means that a request could not be sent: as run_start. */
+static int not_sent(int error, struct wire_reply *reply)
+{
+    if (error == 0 || error == -EPIPE) {
+        return error;
+    }
+    reply->kind = WIRE_FAILED;
+    reply->report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
+    return RUN_DONE;
+}
+
 int run_start(const struct run_setup *setup, struct run *run)
 {
     struct ends ends;
@@ -107,12 +118,25 @@ int run_start(const struct run_setup *setup, struct run *run)
             packet_send_request(setup->lane, setup->request, setup->request_size, ends.command, 3);
     }
     pass_on(run, &ends);
-    if (error && error != -EPIPE) {
-        run->reply.kind = WIRE_FAILED;
-        run->reply.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
+    return not_sent(error, &run->reply);
+}
+
+int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds, unsigned fd_count,
+               struct wire_reply *reply, int32_t *pidfd)
+{
+    int64_t deadline = packet_now() + RUN_START_PATIENCE_NS;
+    *pidfd = -1;
+    int error = not_sent(packet_send_request(lane, request, size, fds, fd_count), reply);
+    if (error) {
+        return error;
+    }
+    do { /* a signal is no reason to give up a start that takes a millisecond */
+        error = packet_receive_fd(lane, deadline, reply, pidfd);
+    } while (error == -EINTR);
+    if (error == 0 && reply->kind == WIRE_FAILED) {
         return RUN_DONE;
     }
-    return error;
+    return error == 0 && reply->kind != WIRE_STARTED ? -EPROTO : error;
 }
 
 int run_kill(struct run *run)

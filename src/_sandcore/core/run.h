@@ -10,6 +10,8 @@
  * must not lose its last line, `server &` must not hang the call. */
 #define RUN_DRAIN_SILENCE_NS (INT64_C(1) * 1000000000)
 #define RUN_DRAIN_LIMIT_NS (INT64_C(2) * 1000000000)
+/* How long a lane may take to answer a request: a machine under full load is slow, not broken. */
+#define RUN_START_PATIENCE_NS (INT64_C(20) * 1000000000)
 /* How long the kernel may take to end a killed tree before the lane counts as lost. */
 #define RUN_KILL_PATIENCE_NS (INT64_C(10) * 1000000000)
 
@@ -54,5 +56,12 @@ int run_step(struct run *run);
 int run_kill(struct run *run);
 
 void run_free(struct run *run);
+
+/* Starts a command that goes on by itself: `request` asks for WIRE_BACKGROUND. 0: it runs. RUN_DONE:
+ * it did not start, the reply says why, and the lane is as it was. Else a negative errno: the lane is
+ * lost. *pidfd is the caller's to close; -1 when it was not started, or no number was free. What comes
+ * next from the lane, and is to be received, is WIRE_DONE. */
+int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds, unsigned fd_count,
+               struct wire_reply *reply, int32_t *pidfd);
 
 #endif

@@ -218,6 +218,11 @@ int spawn_wait(int pidfd, int64_t deadline_ns, struct spawn_status *out)
     return info.si_pid != 0;
 }
 
+int spawn_signal(int pidfd, int number)
+{
+    return (int)SYS_4(SYS_pidfd_send_signal, pidfd, number, 0, 0);
+}
+
 /* Unreaped, it still holds its number, so that kill(-pid) cannot reach a stranger. */
 int spawn_kill(int32_t pid, int pidfd)
 {

@@ -31,6 +31,9 @@ int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd);
  * reaped it and this kernel (before 6.15) does not tell how it ended. */
 int spawn_wait(int pidfd, int64_t deadline_ns, struct spawn_status *out);
 
+/* Sends a signal; -ESRCH when the process was reaped. */
+int spawn_signal(int pidfd, int number);
+
 /* SIGKILL to the process and, when it leads one, to its group. Before it is waited for: afterwards
  * the number may belong to somebody else, and nothing is sent (-ESRCH). */
 int spawn_kill(int32_t pid, int pidfd);

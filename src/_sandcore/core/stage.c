@@ -23,6 +23,7 @@ static const char *const names[] = {
     [STAGE_REQUEST] = "request",
     [STAGE_NAMESPACES] = "namespaces",
     [STAGE_MOUNTS] = "mounts",
+    [STAGE_TERMINAL] = "terminal",
 };
 
 const char *stage_name(int stage)

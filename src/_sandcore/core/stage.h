@@ -27,6 +27,8 @@ enum stage {
     STAGE_REQUEST = 17,
     STAGE_NAMESPACES = 18,
     STAGE_MOUNTS = 19,
+    /* After STAGE_STREAMS. */
+    STAGE_TERMINAL = 20,
 };
 
 struct stage_report {

@@ -15,7 +15,10 @@
  *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
  * One command at a time per lane, so that no message needs a name. The usual command costs two
- * packets: RUN and DONE. */
+ * packets: RUN and DONE.
+ * A command of which WIRE_BACKGROUND was asked goes on while the caller does other things, and may be
+ * forgotten: the lane says WIRE_STARTED + [pidfd] or WIRE_FAILED, and then sees to its end by itself.
+ * It watches the clock, sweeps when the leader ends, and says WIRE_DONE. */
 #ifndef SANDCORE_WIRE_H
 #define SANDCORE_WIRE_H
 
@@ -47,6 +50,9 @@ enum wire_kind {
 enum wire_flags {
     WIRE_IN_MEMFD = 1u << 0,     /* the body is in the fourth fd */
     WIRE_KEEP_SESSION = 1u << 1, /* stay in the caller's session and group: a terminal's job */
+    WIRE_BACKGROUND = 1u << 2,   /* see above */
+    WIRE_TERMINAL = 1u << 3,     /* its fd 0 becomes its controlling terminal */
+    WIRE_FLAGS = (1u << 4) - 1,
 };
 
 /* The packet of WIRE_DIRECT. */
@@ -65,6 +71,7 @@ struct wire_run {
     int32_t group; /* with WIRE_KEEP_SESSION: the process group to join; 0: as it is */
     int32_t reserved;
     uint32_t limits, programs, args, envs; /* counts */
+    uint64_t timeout_ns; /* with WIRE_BACKGROUND: the tree is killed after so long; 0: never */
 };
 
 struct wire_usage {
@@ -81,8 +88,11 @@ struct wire_reply {
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
     uint32_t scoped;    /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t timed_out; /* DONE, in the background: its time was up */
     uint32_t unwatched; /* READY of the root: directories in which a replaced file stays unmasked */
+    uint32_t reserved;
     struct wire_usage usage; /* DONE */
+    int64_t duration_ns;     /* DONE, in the background: from start to end */
 };
 
 /* How many pointers wire_parse needs for this request: three arrays with their terminators. */

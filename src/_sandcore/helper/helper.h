@@ -88,6 +88,8 @@ struct request {
     struct plan plan; /* report: what failed, STAGE_NONE if nothing */
     int32_t fds[WIRE_MAX_FDS];
     int32_t pid, pidfd; /* of the child; 0 and -1 when there is none */
+    int32_t background; /* goes on by itself */
+    uint64_t timeout_ns;
     void *mapped_body, *mapped_pointers;
     size_t body_bytes, pointer_bytes;
 };

@@ -15,12 +15,23 @@
 #include <sys/wait.h>
 #include <time.h>
 
+enum { LOOK_NS = 250000000, SECOND_NS = 1000000000 };
+
 struct command {
     int32_t pid, pidfd;
     int32_t status;
     int32_t ended;
+    int32_t background, timed_out;
+    int64_t began_ns, until_ns; /* until_ns: when its time is up */
     struct wire_usage usage;
 };
+
+static int64_t now_ns(void)
+{
+    struct timespec now = {0};
+    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
@@ -92,11 +103,18 @@ static int anything_left(struct command *command)
 
 enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a quarter of a second,
- * after which orphans of a long command are looked for, or they stay zombies until it ends. */
-static enum happening await(const struct helper *helper, int socket, int leader)
+/* How long to sleep until the next look at a command. */
+static int64_t nap(const struct command *command)
 {
-    struct timespec pause = {.tv_nsec = 250000000};
+    int64_t rest = command->until_ns == INT64_MAX ? LOOK_NS : command->until_ns - now_ns();
+    return rest < 0 ? 0 : rest < LOOK_NS ? rest : LOOK_NS;
+}
+
+/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a nap, after which
+ * orphans of a long command are looked for, or they stay zombies until it ends. */
+static enum happening await(const struct helper *helper, int socket, int leader, int64_t nap_ns)
+{
+    struct timespec pause = {.tv_nsec = nap_ns};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
@@ -114,15 +132,22 @@ static enum happening await(const struct helper *helper, int socket, int leader)
     }
 }
 
-/* Waits until the leader ends (its pidfd; -1: it has) or the caller has had enough. False: caller or
- * root is gone. */
+/* After a nap: true when the leader has ended or must. */
+static int is_over(struct command *command)
+{
+    anything_left(command);
+    command->timed_out = !command->ended && now_ns() >= command->until_ns;
+    return command->ended || command->timed_out;
+}
+
+/* Waits until the leader ends (its pidfd; -1: it has), its time is up, or the caller has had enough.
+ * False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
-    enum happening first = await(helper, socket, leader);
-    while (first == TIME_PASSED && !command->ended) {
-        anything_left(command);
-        first = await(helper, socket, leader);
-    }
+    enum happening first;
+    do {
+        first = await(helper, socket, leader, nap(command));
+    } while (first == TIME_PASSED && !is_over(command));
     if (first != CALLER_SPOKE) {
         return first != ROOT_ENDED;
     }
@@ -147,7 +172,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
     int left = anything_left(command);
-    if (present && left && command->ended) {
+    if (present && left && command->ended && !command->background) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, 0, 0);
@@ -168,7 +193,10 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .pid = command->pid,
                               .status = command->status,
                               .swept = swept,
-                              .usage = command->usage};
+                              .timed_out = (uint32_t)command->timed_out,
+                              .usage = command->usage,
+                              .duration_ns =
+                                  command->background ? now_ns() - command->began_ns : 0};
     helper_send(socket, &done, 0, 0);
     return 1;
 }
@@ -186,6 +214,21 @@ static void settle_group(const struct helper *helper, struct plan *plan)
     plan->group = 0;
 }
 
+static void set_clock(struct command *command, const struct request *request)
+{
+    command->until_ns = INT64_MAX;
+    command->began_ns = request->background ? now_ns() : 0;
+    if (request->timeout_ns && request->timeout_ns < (uint64_t)(INT64_MAX - command->began_ns)) {
+        command->until_ns = command->began_ns + (int64_t)request->timeout_ns;
+    }
+}
+
+static void send_started(int socket, const struct request *request)
+{
+    struct wire_reply started = {.kind = WIRE_STARTED, .pid = request->pid};
+    helper_send(socket, &started, &request->pidfd, request->pidfd >= 0);
+}
+
 /* One request from its packet to its last reply. False: the caller is gone. */
 static int serve(const struct helper *helper, int socket, struct request *request)
 {
@@ -193,12 +236,18 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
     settle_group(helper, plan);
-    /* No CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message. */
-    request_start(helper, request, SIGCHLD, 0);
+    /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
+     * Who asked for a command in the background wants to know whether there is one. */
+    request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
     if (request->pid > 0) {
-        struct command command = {.pid = request->pid, .pidfd = request->pidfd};
+        struct command command = {
+            .pid = request->pid, .pidfd = request->pidfd, .background = request->background};
+        set_clock(&command, request);
+        if (request->background && plan->report.stage == STAGE_NONE) {
+            send_started(socket, request);
+        }
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
@@ -215,7 +264,7 @@ void lane_main(struct helper *helper, int socket)
     report.stage = error ? report.stage : STAGE_NONE;
     report.error = (int32_t)-error;
     helper_send_ready(helper, socket, &report, 0, 0);
-    while (error == 0 && await(helper, socket, -1) == CALLER_SPOKE) {
+    while (error == 0 && await(helper, socket, -1, 0) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {

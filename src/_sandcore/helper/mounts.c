@@ -36,7 +36,7 @@ struct layout {
     int32_t ruleset;         /* -1: none */
     int32_t *trees;          /* one for each mount: a detached clone of what was there, or -1 */
     int32_t device[DEVICES]; /* as trees */
-    const char *masks[2];    /* where a mask for a file, for a directory lies already */
+    int32_t masks[2];        /* one for a file, one for a directory that lies already; -1: none */
 };
 
 /* Rules are about files, and a new file system has others than those that the caller knew. */
@@ -122,25 +122,29 @@ int mounts_mask(int is_directory)
     return error ? error : tree;
 }
 
-/* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
+/* A clone of the first mask of its sort where there is one: the 1,500th costs less than the first. */
 static int new_mask(struct layout *layout, int is_directory)
 {
-    const char *first = layout->masks[is_directory];
-    return first ? tree_clone(first) : mounts_mask(is_directory);
+    int first = layout->masks[is_directory];
+    return first >= 0 ? tree_clone_at(first) : mounts_mask(is_directory);
 }
 
 static int place_mask(struct layout *layout, const char *path)
 {
     int place = tree_open(path);
     int type = place < 0 ? place : tree_type(place);
-    tree_drop(place);
     if (type < 0) {
+        tree_drop(place);
         return type;
     }
     int is_directory = type == S_IFDIR;
-    int error = tree_put(new_mask(layout, is_directory), path);
-    if (error == 0 && !layout->masks[is_directory]) {
-        layout->masks[is_directory] = path;
+    int mask = new_mask(layout, is_directory);
+    int error = mask < 0 ? mask : tree_attach_at(mask, place);
+    tree_drop(place);
+    if (error == 0 && layout->masks[is_directory] < 0) {
+        layout->masks[is_directory] = mask;
+    } else {
+        tree_drop(mask);
     }
     return error;
 }
@@ -272,6 +276,8 @@ static void close_trees(struct layout *layout)
     for (unsigned i = 0; i < DEVICES; i++) {
         tree_drop(layout->device[i]);
     }
+    tree_drop(layout->masks[0]);
+    tree_drop(layout->masks[1]);
 }
 
 /* A fd for each mount, for a moment. */
@@ -292,7 +298,7 @@ static int with_many_fds(struct layout *layout, int *failed)
 
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
 {
-    struct layout layout = {.policy = policy, .ruleset = ruleset};
+    struct layout layout = {.policy = policy, .ruleset = ruleset, .masks = {NONE, NONE}};
     size_t size = policy->header->mount_count * sizeof(int32_t);
     *failed = NONE;
     /* What the host mounts later is not for us: it would come in with its own flags. */

@@ -93,6 +93,11 @@ static int read_request(struct request *request, size_t size)
     if (!(run->flags & WIRE_KEEP_SESSION)) {
         request->plan.flags |= PLAN_NEW_SESSION;
     }
+    if (run->flags & WIRE_TERMINAL) {
+        request->plan.flags |= PLAN_TERMINAL;
+    }
+    request->background = (run->flags & WIRE_BACKGROUND) != 0;
+    request->timeout_ns = run->timeout_ns;
     return wire_parse(run, body, pointers, &request->plan);
 }
 

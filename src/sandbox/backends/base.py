@@ -24,6 +24,7 @@ __all__ = [
     "Outcome",
     "Question",
     "Request",
+    "Running",
     "Seat",
 ]
 
@@ -107,6 +108,24 @@ class Question(NamedTuple):
     homes: tuple[str, ...]
 
 
+class Running(Protocol):
+    """A command that goes on in a seat."""
+
+    pid: int
+
+    def wait(self, timeout: float | None) -> tuple[Outcome, tuple[Denial, ...]] | None:
+        """What came of it; None when it is not over after so many seconds.
+
+        The same each time, for one thread at a time. Raises ``ConfinementLost``.
+        """
+
+    def kill(self) -> None:
+        """Ends it and all below it. Does not wait. Not to be called after its end."""
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal. Not to be called after its end."""
+
+
 class Seat(Protocol):
     """A place for one command at a time, with a temporary directory of its own."""
 
@@ -118,6 +137,13 @@ class Seat(Protocol):
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
+
+    def start(self, request: Request, *, owns_terminal: bool) -> Running:
+        """Starts a command that goes on; one that did not start is over at once.
+
+        All three streams are fds; ``owns_terminal``: they are a terminal that becomes its own.
+        Raises ``ConfinementLost``.
+        """
 
     def leave(self) -> None:
         """Gives the place back."""

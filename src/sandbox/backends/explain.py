@@ -6,11 +6,13 @@ backend as what is enforced.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import _sandcore
+from sandbox.backends.base import Backend
 from sandbox.backends.enforceable import check_host
 from sandbox.backends.ground import (
     ACCESS,
@@ -19,6 +21,10 @@ from sandbox.backends.ground import (
     handle_of,
     rule_parts,
 )
+from sandbox.backends.layout import compile_layout
+from sandbox.backends.linux import LinuxBackend
+from sandbox.backends.namespaces import try_namespaces
+from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.diagnose import explain_start
 from sandbox.errors import SandboxBug
@@ -31,14 +37,18 @@ __all__ = [
     "Instruction",
     "LandlockView",
     "Mechanism",
+    "MountView",
     "Process",
     "RuleView",
     "SeccompView",
     "SyscallView",
     "explain_landlock",
+    "explain_mounts",
     "explain_seccomp",
     "host_isolation",
     "host_probe",
+    "host_refusal",
+    "landlock_backend",
     "start_under",
 ]
 
@@ -54,6 +64,15 @@ class RuleView:
     access: str
     directory: bool
     rights: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MountView:
+    """One exception of the file tree: a path, its kind, and its size where that is limited."""
+
+    path: str
+    kind: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +119,37 @@ def host_probe() -> _sandcore.Probe:
     return _sandcore.probe()
 
 
+def host_refusal() -> Refusal | None:
+    """Why this host refuses namespaces; None where it gives them."""
+    return try_namespaces()
+
+
 def host_isolation() -> tuple[str, int, str]:
     """The isolation that commands get here, the Landlock ABI, the kernel's release."""
     probe = _sandcore.probe()
-    confines = probe.landlock_abi >= ABI_LEAST and probe.seccomp_filter
-    return ("landlock" if confines else "none", probe.landlock_abi, probe.release)
+    isolation = "none"
+    if probe.seccomp_filter and probe.landlock_abi >= ABI_LEAST:
+        isolation = "landlock"
+    wanted = os.environ.get("SANDBOX_ISOLATION") != "landlock"
+    if probe.seccomp_filter and wanted and try_namespaces() is None:
+        isolation = "namespaces"
+    return isolation, probe.landlock_abi, probe.release
+
+
+def landlock_backend() -> Backend:
+    """The backend that confines without namespaces."""
+    return LinuxBackend(namespaces=False)
+
+
+def explain_mounts(resolved: ResolvedPolicy) -> list[MountView]:
+    """What namespaces change of the file tree; nothing for a policy that confines nothing."""
+    if resolved.policy.unconfined:
+        return []
+    return [
+        MountView(mount.path.decode("utf-8", "backslashreplace"), mount.kind, mount.size)
+        for mount in compile_layout(resolved).mounts
+        if mount.kind != "later"
+    ]
 
 
 def explain_landlock(resolved: ResolvedPolicy, enforcement: Enforcement) -> LandlockView:

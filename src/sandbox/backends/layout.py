@@ -27,10 +27,19 @@ from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
 from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import ResolvedPolicy, Table, lookup
 from sandbox.result import Weaker
 
-__all__ = ["MOUNTS_MAX", "TMP", "Layout", "Mount", "MountKind", "compile_layout", "has_tmp"]
+__all__ = [
+    "MOUNTS_MAX",
+    "TMP",
+    "Layout",
+    "Mount",
+    "MountKind",
+    "compile_layout",
+    "denied_paths",
+    "has_tmp",
+]
 
 MOUNTS_MAX = 4096  # masks and all: above it a lane costs too much to be called quick
 TMP = "/tmp"
@@ -41,6 +50,12 @@ _SHM_BYTES = 1 << 30
 # the first, programs of NixOS are found through the others.
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 _OWN = ("/dev", "/proc", "/run", TMP)
+
+_HARD_LINKS = Weaker(
+    "hard-links",
+    "a hard link that was there before gives a file outside a name where more is allowed",
+    "find WORKSPACE -type f -links +1",
+)
 
 MountKind = Literal["write", "read", "pin", "mask", "later", "hollow", "scratch", "devices", "proc"]
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
@@ -71,7 +86,6 @@ class Layout:
     - ``read_only``: whether all else is read-only.
     - ``handle_read``: whether Landlock restricts reading and listing.
     - ``roots``: what a person named; another directory there makes all of this worthless.
-    - ``masked``: what must stay as it is while the masks are to hold.
     - ``scratch``: of each writable directory of its own, which mount points are at its top.
     """
 
@@ -80,15 +94,27 @@ class Layout:
     read_only: bool
     handle_read: bool
     roots: tuple[str, ...]
-    masked: tuple[str, ...]
     scratch: tuple[frozenset[str], ...]
     weaker: tuple[Weaker, ...]
 
 
-def compile_layout(resolved: ResolvedPolicy) -> Layout:
-    """The layout for a policy. Raises ``Unenforceable`` where there is too much in it."""
-    table = _Table(resolved)
-    handle_read = resolved.access("/") is Access.DENY
+def denied_paths(resolved: ResolvedPolicy) -> tuple[str, ...]:
+    """All that is denied, under every name that it has, each after what it is in."""
+    named = {place.path for place in resolved.places}
+    denied = [place.path for place in resolved.places if place.access is Access.DENY]
+    denied += [place.path for place in resolved.denied if place.path not in named]
+    found = {*denied, *aliases(denied)}.difference(_OWN, "/")
+    return tuple(sorted(found, key=lambda path: path.split("/")))
+
+
+def compile_layout(resolved: ResolvedPolicy, denied: Sequence[str] | None = None) -> Layout:
+    """The layout for a policy; ``denied``: its ``denied_paths``, if they are at hand.
+
+    Raises ``Unenforceable`` where there is too much in it.
+    """
+    table = _Table(resolved, denied if denied is not None else denied_paths(resolved))
+    top = resolved.access("/")
+    handle_read = top is Access.DENY
     mounts = tuple(table.mounts())
     if len(mounts) > MOUNTS_MAX:
         raise Unenforceable(
@@ -99,12 +125,11 @@ def compile_layout(resolved: ResolvedPolicy) -> Layout:
     return Layout(
         mounts=mounts,
         rules=tuple(_rules(resolved, handle_read)),
-        read_only=resolved.access("/") is not Access.WRITE,
+        read_only=top is not Access.WRITE,
         handle_read=handle_read,
         roots=resolved.writable,
-        masked=tuple(table.masked),
         scratch=tuple(_tops(mounts)),
-        weaker=tuple(_weaker(resolved)),
+        weaker=() if top is Access.WRITE else (_HARD_LINKS,),
     )
 
 
@@ -128,25 +153,28 @@ def has_tmp(policy: SandboxPolicy) -> bool:
 class _Table:
     """The mounts under construction, by path."""
 
-    def __init__(self, resolved: ResolvedPolicy) -> None:
+    def __init__(self, resolved: ResolvedPolicy, denied: Sequence[str]) -> None:
         self._resolved = resolved
-        self._access = resolved.table()
+        self._access: Table = resolved.table()
         self._writable = frozenset(resolved.writable)
         self._found: dict[str, Mount] = {}
         self._ways: set[str] = set()  # the directories above what is found
-        self.masked: list[str] = []
+        self._pinned: set[str] = set()  # the directories to which the way is pinned
         self._own()
         self._places()
         self._protected()
-        self._denied()
+        self._denied(denied)
 
     def mounts(self) -> Iterator[Mount]:
         """The table in its order, with what mount points have to be made."""
+        above: list[tuple[str, Mount]] = []
         for path in sorted(self._found, key=lambda path: path.split("/")):
-            above = self._above(path)
             mount = self._found[path]
-            if above is not None and above.kind in _NEW:
+            while above and not path.startswith(above[-1][0]):
+                above.pop()
+            if above and above[-1][1].kind in _NEW:
                 mount = _made(mount)
+            above.append((f"{path}/", mount))
             yield mount
 
     def _add(self, path: str, kind: MountKind, optional: bool = False, **more: int | str) -> None:
@@ -181,7 +209,7 @@ class _Table:
             self._add(TMP, "hollow", access=listed)
 
     def _may_read(self, path: str) -> bool:
-        return self._resolved.access(path) is not Access.DENY
+        return lookup(self._access, path) is not Access.DENY
 
     def _places(self) -> None:
         """What the policy names: writable, or shown in or taken out of something else."""
@@ -226,21 +254,24 @@ class _Table:
             if above not in self._found:
                 self._add(above, "pin", True)
 
-    def _denied(self) -> None:
+    def _denied(self, denied: Sequence[str]) -> None:
         """Masks; a denied directory in which something is allowed holds just that."""
-        denied = [place.path for place in self._resolved.places if place.access is Access.DENY]
-        denied += [place.path for place in self._resolved.denied if place.path not in self._access]
         inside = self._allowed_inside()
-        for path in sorted({*denied, *aliases(denied)}, key=lambda path: path.split("/")):
-            if path in _OWN or path == "/" or path in self._found:
+        seen: dict[str, bool] = {}  # directories, and whether what is in them is hidden anyway
+        for path in denied:
+            if path in self._found:
                 continue
-            self.masked.append(path)
-            if self._is_hidden(path):
+            directory = path.rpartition("/")[0]
+            if directory not in seen:
+                seen[directory] = self._is_hidden(path)
+            if seen[directory]:
                 continue
             if not os.path.lexists(path):
                 self._add(path, "later", True)
                 continue
-            self._pin_way(path)
+            if directory not in self._pinned:
+                self._pin_way(path)
+                self._pinned.add(directory)
             allowed = inside.get(path, ())
             for other in allowed:
                 if other not in self._found:
@@ -279,11 +310,3 @@ def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:
     for name in DEVICES:
         cover.device(f"/dev/{name}")
     return cover.rules.values()
-
-
-def _weaker(resolved: ResolvedPolicy) -> Iterator[Weaker]:
-    if resolved.access("/") is not Access.WRITE:
-        cause = (
-            "a hard link that was there before gives a file outside a name where more is allowed"
-        )
-        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")

@@ -26,6 +26,7 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.rlimits import Table, hard_limits, rlimits
+from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.limits import Limits
@@ -48,10 +49,12 @@ class LinuxBackend:
     old one in which commands still run, and the one after it) share the temporary directories.
     """
 
-    def __init__(self, probe: _sandcore.Probe | None = None) -> None:
+    def __init__(self, probe: _sandcore.Probe | None = None, *, namespaces: bool = True) -> None:
+        self._namespaces = namespaces
         self.probe = probe if probe is not None else _sandcore.probe()
         self._prepared = Prepared()
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
+        self._why: Refusal | None = None  # the latest one, also where it may be another next time
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
@@ -69,10 +72,11 @@ class LinuxBackend:
             return ("none",)
         check_filters(self.probe)
         found = []
-        if self._refusal is None and os.environ.get("SANDBOX_ISOLATION") != "landlock":
+        wanted = self._namespaces and os.environ.get("SANDBOX_ISOLATION") != "landlock"
+        if self._refusal is None and wanted:
             found.append("namespaces")
         try:
-            check_host(policy, self.probe, self._refusal)
+            check_host(policy, self.probe, self._refusal or self._why)
             found.append("landlock")
         except Unenforceable:
             if not found:
@@ -99,7 +103,7 @@ class LinuxBackend:
                 resolved, self.probe.landlock_abi
             )
         elif isolation == "landlock":
-            ground = in_landlock(resolved, self.probe.landlock_abi, self._refusal)
+            ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
         guard = None if isolation == "none" else self._guard(resolved, ground)
@@ -107,6 +111,7 @@ class LinuxBackend:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
+            self._why = refusal
             if failed.stage == "namespaces":
                 self._refusal = refusal  # so will it be the next time
             raise IsolationRefused(refusal.cause, refusal.mend) from None
@@ -327,6 +332,10 @@ class LandlockSeat:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         return cast(Outcome, outcome)
+
+    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
+        """See ``Seat.start``."""
+        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""

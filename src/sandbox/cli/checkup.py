@@ -19,6 +19,16 @@ def probe() -> Probe | None:
         return None
 
 
+def refusal() -> tuple[str, str] | None:
+    """Why namespaces are refused, found by making some, and the mend; None where they are not."""
+    try:
+        from sandbox.backends.explain import host_refusal
+
+        return host_refusal()
+    except (ImportError, OSError):
+        return None
+
+
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(as_json: bool) -> int:
@@ -28,4 +38,4 @@ def command(as_json: bool) -> int:
     """
     from sandbox.cli.doctor import doctor_command
 
-    return doctor_command(probe(), as_json=as_json)
+    return doctor_command(probe(), refusal(), as_json=as_json)

@@ -18,13 +18,22 @@ from sandbox.backends.explain import (
     Mechanism,
     SeccompView,
     explain_landlock,
+    explain_mounts,
     explain_seccomp,
+    landlock_backend,
     start_under,
 )
 from sandbox.cli.bpf import disassemble
 from sandbox.cli.options import command_argument, network_option, policy_of, policy_options
 from sandbox.cli.stops import FollowStops
-from sandbox.cli.tables import Section, as_text, landlock_sections, seccomp_sections, show
+from sandbox.cli.tables import (
+    Section,
+    as_text,
+    landlock_sections,
+    mount_sections,
+    seccomp_sections,
+    show,
+)
 from sandbox.cli.waiting import Ended, Waiting, die_of
 from sandbox.environ import Plan, markers
 from sandbox.errors import SandboxWeakened
@@ -57,13 +66,33 @@ def landlock(policy: SandboxPolicy, as_json: bool, words: tuple[str, ...]) -> in
     """
     if words:
         return _run_under("landlock", policy, list(words))
-    with Sandbox(policy) as sandbox:
+    with Sandbox(policy, backend=landlock_backend()) as sandbox:
         view = explain_landlock(sandbox.resolved, sandbox.enforcement)
         tmp = sandbox.resolved.tmp
     if as_json:
         click.echo(json.dumps(_landlock_document(view)))
     else:
         _print(landlock_sections(view, tmp))
+    return 0
+
+
+@command.command("mounts", context_settings=_OWN_WORDS)
+@policy_options
+@_json
+def mounts(policy: SandboxPolicy, as_json: bool) -> int:
+    """Show the file tree that a command sees in namespaces.
+
+    Exits with 125 where this host refuses them, and says why.
+    """
+    strong = policy if policy.unconfined else policy.with_require("namespaces")
+    with Sandbox(strong) as sandbox:
+        views, weaker = explain_mounts(sandbox.resolved), sandbox.enforcement.weaker
+    if as_json:
+        rows = [asdict(view) for view in views]
+        parts = [asdict(part) for part in weaker]
+        click.echo(json.dumps({"schema": "sandbox-mounts/1", "mounts": rows, "weaker": parts}))
+    else:
+        _print(mount_sections(views, weaker))
     return 0
 
 

@@ -79,17 +79,26 @@ def show(found: tuple[Finding, ...]) -> None:
 
 
 def doctor_command(
-    probe: Probe | None, *, as_json: bool = False, reader: Reader | None = None
+    probe: Probe | None,
+    refusal: tuple[str, str] | None = None,
+    *,
+    as_json: bool = False,
+    reader: Reader | None = None,
 ) -> int:
     """Prints what this host offers and lacks.
 
     probe: what the compiled core found by trying; None when there is none.
+    refusal: why namespaces were refused when they were tried, and the mend; None: they were not.
     as_json: print one JSON document instead of text.
     reader: where the other facts come from; the host by default.
     Returns the exit status: 0 when commands can be confined here, else 1.
     """
     facts = gather(probe, reader)
     found = findings(facts)
+    if refusal is not None and probe is not None and probe.userns:
+        # The namespace can be made, and what belongs into it cannot.
+        why = "isolation is `landlock` therefore"
+        found = (*found, Finding("namespaces", "info", refusal[0], why, refusal[1]))
     if as_json:
         click.echo(as_document(facts, found))
     elif sys.stdout.isatty():

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sandbox.backends.explain import LandlockView, SeccompView
+from sandbox.backends.explain import LandlockView, MountView, SeccompView
 from sandbox.cli.text import printable
+from sandbox.result import Weaker
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Section", "as_table", "as_text", "landlock_sections", "seccomp_sections", "show"]
+__all__ = [
+    "Section",
+    "as_table",
+    "as_text",
+    "landlock_sections",
+    "mount_sections",
+    "seccomp_sections",
+    "show",
+]
 
 _WIDEST = 60  # characters to which a column of plain text is padded
 
@@ -46,6 +55,33 @@ def landlock_sections(view: LandlockView, tmp: str) -> list[Section]:
         ),
         (f"Rules: {len(rules)}", ("class", "on", "path"), rules),
         ("Not enforced", ("part", "cause", "mend"), weaker),
+    ]
+
+
+_MOUNTS = {
+    "write": "writable",
+    "read": "read-only",
+    "pin": "cannot be renamed",
+    "mask": "hidden",
+    "hollow": "empty but for what is shown in it",
+    "scratch": "private, writable",
+    "devices": "private: the usual devices, own terminals",
+    "proc": "private: own processes",
+}
+
+
+def mount_sections(views: Sequence[MountView], weaker: Sequence[Weaker]) -> list[Section]:
+    """What is mounted on top of the host's tree, which is read-only, and what is not enforced."""
+    if not views:
+        return [("Nothing is confined under this policy.", (), ())]
+    rows = [
+        (_MOUNTS[view.kind] + (f", {view.size >> 20} MiB" if view.size else ""), view.path)
+        for view in views
+    ]
+    parts = [(part.part, part.cause, part.mend) for part in weaker]
+    return [
+        (f"All else is the host's, read-only. Mounts: {len(rows)}", ("what", "path"), rows),
+        ("Not enforced", ("part", "cause", "mend"), parts),
     ]
 
 

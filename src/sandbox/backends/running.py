@@ -1,0 +1,70 @@
+"""Commands that go on in a lane while the caller does other things.
+
+The lane sees to the end of each by itself: it watches the clock, and sweeps the tree when the
+command ends. What the guard has to put back waits for somebody who asks what came of it.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import _sandcore
+from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.guard import Guard
+from sandbox.result import Denial
+
+__all__ = ["LaneRunning"]
+
+
+class LaneRunning:
+    """A command in a lane. See ``Running``, and ``Seat.start`` for what it is made of."""
+
+    __slots__ = ("_denials", "_guard", "_lane", "pid")
+
+    def __init__(
+        self, lane: _sandcore.Lane, guard: Guard | None, request: Request, owns_terminal: bool
+    ) -> None:
+        self._lane = lane
+        self._guard = guard
+        self._denials: tuple[Denial, ...] | None = None
+        if guard is not None:
+            guard.before()
+        try:
+            self.pid = lane.start(
+                request.programs,
+                request.argv,
+                request.env,
+                request.env_count,
+                request.cwd,
+                fds=(request.stdin, request.stdout, request.stderr),
+                limits=request.limits,
+                timeout=request.timeout,
+                terminal=owns_terminal,
+            )
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error), self._after()) from None
+        except BaseException:
+            self._after()
+            raise
+
+    def wait(self, timeout: float | None) -> tuple[Outcome, tuple[Denial, ...]] | None:
+        """See ``Running.wait``."""
+        try:
+            outcome = self._lane.wait(timeout)
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error), self._after()) from None
+        return None if outcome is None else (cast(Outcome, outcome), self._after())
+
+    def kill(self) -> None:
+        """See ``Running.kill``."""
+        self._lane.kill()
+
+    def signal(self, number: int) -> None:
+        """See ``Running.signal``."""
+        self._lane.signal(number)
+
+    def _after(self) -> tuple[Denial, ...]:
+        """What was put back, once its tree is dead."""
+        if self._denials is None:
+            self._denials = self._guard.after() if self._guard is not None else ()
+        return self._denials

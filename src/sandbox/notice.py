@@ -1,0 +1,44 @@
+"""Saying what is weaker than the policy: in the result of every command, and once in a warning."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from dataclasses import replace
+
+from sandbox.backends.enforceable import weaker_limits
+from sandbox.errors import SandboxWeakened
+from sandbox.limits import Limits
+from sandbox.result import Enforcement
+
+__all__ = ["warn_once", "with_limits"]
+
+_warned = threading.Event()  # a process is told once what is weaker, not at each command
+
+
+def with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
+    """What is enforced where one command has limits of its own."""
+    if limits is None:
+        return enforcement
+    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
+    return replace(enforcement, weaker=(*enforcement.weaker, *more))
+
+
+def warn_once(enforcement: Enforcement) -> None:
+    """Warns the first time that anything is weaker than its policy."""
+    if enforcement.full or _warned.is_set():
+        return
+    _warned.set()
+    parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
+    text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
+    warnings.warn(SandboxWeakened(text), stacklevel=_steps_out())
+
+
+def _steps_out() -> int:
+    """How far up the first caller is that is not of this package, as ``stacklevel`` counts."""
+    frame, steps = sys._getframe(1), 1
+    inside = ("sandbox", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
+        frame, steps = frame.f_back, steps + 1
+    return steps
