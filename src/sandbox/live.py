@@ -1,7 +1,7 @@
 """Sandboxes that stay: a policy, enforced and ready, and the commands that run in it.
 
-Starting a sandbox costs a few commands' time, running a command in one that is there costs hardly
-more than the command: so a sandbox is kept and reused.
+Starting a sandbox costs a few commands' time, a command in one hardly more than itself: so it is
+kept and reused.
 A sandbox resolves its policy once, when it is made. When the host changes under it (a new
 directory beside a denied one, another user), it is confined anew:
 what was granted is what it was, whatever its name leads to now; what is denied and protected is
@@ -32,8 +32,8 @@ from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.locks import ForkLock
-from sandbox.notice import warn_once, with_limits
 from sandbox.narrow import narrowed
+from sandbox.notice import warn_once, with_limits
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.process import Attendant, Process, check_started

@@ -2,6 +2,7 @@
  *
  * caller -> root     WIRE_LANE  + [lane socket]             a new lane, please
  * caller -> root     WIRE_DIRECT                            be a nursery: spawn children of mine
+ *                    WIRE_CLOSE                             I end this; without it, I was ended
  * caller -> lane     WIRE_RUN   + [fds 0, 1, 2, ...]         a command; the body follows the header,
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
@@ -40,6 +41,7 @@ enum wire_kind {
     WIRE_KILL = 3,
     WIRE_SWEEP = 4,
     WIRE_DIRECT = 5,
+    WIRE_CLOSE = 6,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,

@@ -43,6 +43,8 @@ struct helper {
     int32_t group;        /* of the root, as numbered outside of all namespaces */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
     struct masks masks;   /* of the root */
+    struct plants *plants;
+    int32_t closed; /* the caller said so, and looks after its own */
 };
 
 /* Ends every process below this one and reaps it. *leader_status gets the wait status of `leader`
@@ -109,6 +111,15 @@ void request_close_fds(struct request *request);
 
 /* Gives back all that it holds but the pidfd. */
 void request_release(struct request *request);
+
+/* Memory that the root shares with its lanes; in these a command begins, and has ended. */
+int plants_share(struct helper *helper);
+void plants_begin(const struct helper *helper);
+void plants_end(const struct helper *helper);
+
+/* At the end of the root, when its tree is dead: where the caller has ended without a word, moves
+ * what a command put at protected names aside. */
+void plants_settle(const struct helper *helper);
 
 /* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
  * its /proc/self, so it is still dumpable. */

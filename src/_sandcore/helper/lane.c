@@ -238,6 +238,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     settle_group(helper, plan);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
+    plants_begin(helper);
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
@@ -253,6 +254,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     } else {
         send_failure(socket, plan);
     }
+    plants_end(helper);
     request_release(request);
     return present;
 }

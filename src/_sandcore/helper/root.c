@@ -111,6 +111,10 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
     if (error == 0) {
         error = mounts_make(&helper->policy, ruleset, &report->detail);
     }
+    if (error == 0) {
+        report->stage = STAGE_HELPER;
+        error = plants_share(helper);
+    }
     return error;
 }
 
@@ -206,6 +210,7 @@ static int take_order(struct helper *helper, int signals)
         close_fd(signals);
         nursery_main(helper, order.cookie);
     }
+    helper->closed = size == sizeof order.kind && order.kind == WIRE_CLOSE;
     if (size != sizeof order.kind || order.kind != WIRE_LANE || socket < 0) {
         return 0;
     }
@@ -284,6 +289,9 @@ void root_main(void)
     if (error == 0) {
         watch(&helper, (int)signals);
         helper_sweep(&helper, 0, 0, 0);
+        if (!helper.closed) {
+            plants_settle(&helper);
+        }
     }
     helper_exit(error ? 1 : 0);
 }

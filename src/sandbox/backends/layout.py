@@ -57,14 +57,18 @@ _HARD_LINKS = Weaker(
     "find WORKSPACE -type f -links +1",
 )
 
-MountKind = Literal["write", "read", "pin", "mask", "later", "hollow", "scratch", "devices", "proc"]
+MountKind = Literal[
+    "write", "read", "pin", "mask", "later", "absent", "hollow", "scratch", "devices", "proc"
+]
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One exception; ``later`` is a mask for what is missing, made when it comes.
+    """One exception.
 
+    ``later`` is a mask for what is missing, made when it comes; ``absent`` mounts nothing: a
+    protected name that is missing.
     ``optional``: it may have vanished since. ``made``: its mount point is made, in a file system
     of our own. ``access``: what Landlock grants on a new file system (empty: nothing). ``size``:
     bytes.
@@ -158,6 +162,7 @@ class _Table:
         self._access: Table = resolved.table()
         self._writable = frozenset(resolved.writable)
         self._found: dict[str, Mount] = {}
+        self._absent: list[Mount] = []
         self._ways: set[str] = set()  # the directories above what is found
         self._pinned: set[str] = set()  # the directories to which the way is pinned
         self._own()
@@ -168,8 +173,11 @@ class _Table:
     def mounts(self) -> Iterator[Mount]:
         """The table in its order, with what mount points have to be made."""
         above: list[tuple[str, Mount]] = []
-        for path in sorted(self._found, key=lambda path: path.split("/")):
-            mount = self._found[path]
+        rows = [*self._found.items(), *((os.fsdecode(one.path), one) for one in self._absent)]
+        for path, mount in sorted(rows, key=lambda row: row[0].split("/")):
+            if mount.kind == "absent":
+                yield mount
+                continue
             while above and not path.startswith(above[-1][0]):
                 above.pop()
             if above and above[-1][1].kind in _NEW:
@@ -236,10 +244,13 @@ class _Table:
 
     def _protected(self) -> None:
         for path in (*self._resolved.protected, *self._resolved.more_protected):
-            if self._root(path) in ("", path) or not os.path.lexists(path):
+            if self._root(path) in ("", path):
                 continue
-            self._add(path, "read", True)
-            self._pin_way(path)
+            if os.path.lexists(path):
+                self._add(path, "read", True)
+                self._pin_way(path)
+            else:
+                self._absent.append(Mount(os.fsencode(path), "absent", True))
 
     def _root(self, path: str) -> str:
         """The writable directory that a path lies in, or empty."""

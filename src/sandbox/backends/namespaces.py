@@ -35,6 +35,7 @@ _KINDS = {
     "pin": _sandcore.MOUNT_PIN,
     "mask": _sandcore.MOUNT_MASK,
     "later": _sandcore.MOUNT_MASK,
+    "absent": _sandcore.MOUNT_ABSENT,
     "hollow": _sandcore.MOUNT_HOLLOW,
     "scratch": _sandcore.MOUNT_SCRATCH,
     "devices": _sandcore.MOUNT_DEVICES,
