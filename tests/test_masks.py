@@ -26,6 +26,16 @@ SCENES = (
 )
 
 
+AGAIN = (
+    "a_repository_that_was_made_is_protected",
+    "a_pointer_to_another_git_directory_is_followed",
+    "a_denied_directory_that_became_a_link_is_denied_where_it_leads",
+    "a_secret_that_came_is_denied",
+    "case_13_a_workspace_that_became_a_link_is_not_followed",
+    "nothing_is_made_anew_when_nothing_matters",
+)
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """As usual, but not in /tmp, of which a sandbox has its own."""
@@ -35,15 +45,17 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize(
+    ("module", "scene"), [*(("masks", one) for one in SCENES), *(("again", one) for one in AGAIN)]
+)
 @pytest.mark.parametrize("who", ["as-we-are", "as-a-user"])
 def test_a_mask_stays(
-    scene: str, who: str, place: Path, workspace: Path, outside: Path, as_user: AsUser
+    module: str, scene: str, who: str, place: Path, workspace: Path, outside: Path, as_user: AsUser
 ) -> None:
     user = as_user if who == "as-a-user" else None
     if user is not None:
         user.give(workspace, outside)
-    play("masks", scene, user, place, workspace, outside)
+    play(module, scene, user, place, workspace, outside)
 
 
 def test_where_changes_are_not_told_that_is_reported(

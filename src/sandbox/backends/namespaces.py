@@ -78,8 +78,10 @@ class LayoutBasis:
         now = time.monotonic()
         if now < self._look_at:
             return True
+        if not self._calm.holds():
+            return False  # and so says who asks again at once
         self._look_at = now + _LOOK
-        return self._calm.holds()
+        return True
 
 
 class _Resting:
