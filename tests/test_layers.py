@@ -41,6 +41,8 @@ LADDER = (
     "backends.base",
     "request",
     "backends.aliases",
+    "backends.search",
+    "backends.searched",
     "backends.cover",
     "backends.rules",
     "backends.basis",

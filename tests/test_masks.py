@@ -35,6 +35,18 @@ AGAIN = (
     "nothing_is_made_anew_when_nothing_matters",
 )
 
+SEARCHED = (
+    "case_19_a_denied_pattern_holds_for_what_matches_now_and_then",
+    "too_many_directories_for_a_pattern_are_an_error",
+    "case_32_repositories_further_down_are_protected",
+    "a_search_that_ends_early_is_said",
+)
+ALL = [
+    *(("masks", scene) for scene in SCENES),
+    *(("again", scene) for scene in AGAIN),
+    *(("searched", scene) for scene in SEARCHED),
+]
+
 
 @pytest.fixture
 def place() -> Iterator[Path]:
@@ -45,9 +57,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    ("module", "scene"), [*(("masks", one) for one in SCENES), *(("again", one) for one in AGAIN)]
-)
+@pytest.mark.parametrize(("module", "scene"), ALL)
 @pytest.mark.parametrize("who", ["as-we-are", "as-a-user"])
 def test_a_mask_stays(
     module: str, scene: str, who: str, place: Path, workspace: Path, outside: Path, as_user: AsUser

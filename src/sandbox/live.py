@@ -1,17 +1,15 @@
 """Sandboxes that stay: a policy, enforced and ready, and the commands that run in it.
 
-Starting a sandbox costs a few commands' time, a command in one hardly more than itself: so it is
-kept and reused.
+Starting one costs a few commands' time, a command in it hardly more than itself: it is kept.
 A sandbox resolves its policy once, when it is made. When the host changes under it (a new
-directory beside a denied one, another user), it is confined anew:
-what was granted is what it was, whatever its name leads to now; what is denied and protected is
-resolved again and comes on top. Nothing that a command did can move the boundary outwards.
+directory beside a denied one, another user), it is confined anew: what was granted stays what it
+was; what is denied and protected is resolved again and comes on top. Nothing that a command did
+can move the boundary outwards.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
 import weakref
 from functools import lru_cache
 from types import TracebackType
@@ -29,7 +27,7 @@ from sandbox.backends.base import (
 from sandbox.backends.choose import choose
 from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
 from sandbox.diagnose import explain_start
-from sandbox.environ import Plan
+from sandbox.environ import Plan, account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
@@ -71,6 +69,8 @@ class Sandbox:
 
     Parameters: ``policy`` (default: ``workspace_write()``), and ``workspace``, the directory that
     it makes writable, where it does not name one itself (default: the caller's working directory).
+    ``place`` is the directory outside of the workspace in which commands start, if they do (default
+    as before): one in /tmp can be seen in the sandbox's own /tmp then. It grants nothing.
     Raises ``PolicyError`` and its kind when the policy means nothing here, ``HostError`` and its
     kind when this machine cannot enforce it; then nothing was run.
     A context manager; ``close`` ends what runs in it. Threads may share it. After a fork the
@@ -82,22 +82,23 @@ class Sandbox:
         policy: SandboxPolicy | None = None,
         *,
         workspace: Any = None,
+        place: Any = None,
         backend: Backend | None = None,
     ) -> None:
         self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
+        place = named or os.path.realpath(working_directory(place))
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._plan = Plan(self.policy.environment)
-        self._homes = (os.path.expanduser("~"), _account_homes())
         self._closed = False
         self._attendants: set[Attendant] = set()
         self._confinement: Confinement | None = None
-        self._confinement = self._first(named)
+        self._confinement = self._first(named, place)
         warn_once(self._confinement.enforcement)
 
-    def _first(self, workspace: str | None) -> Confinement:
+    def _first(self, workspace: str | None, place: str) -> Confinement:
         """The confinement in the strongest isolation that this host gives."""
         refused = IsolationRefused("", "")
         for isolation in self._backend.isolations(self.policy):
@@ -106,7 +107,9 @@ class Sandbox:
             self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
             self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
             try:
-                self._resolved: ResolvedPolicy = self._resolve(workspace)
+                home, more = os.path.expanduser("~"), account_homes()
+                self._question = Question(self.policy, workspace, home, self._tmp, more, place)
+                self._resolved: ResolvedPolicy = self._backend.resolve(self._question, isolation)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -115,11 +118,6 @@ class Sandbox:
                 self._cleanup()
                 raise
         raise Unenforceable(f"isolation {self._isolation!r}", refused.cause, refused.mend)
-
-    def _resolve(self, workspace: str | None) -> ResolvedPolicy:
-        home, more = self._homes
-        question = Question(self.policy, workspace, home, self._tmp, more)
-        return self._backend.resolve(question, self._isolation)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -208,7 +206,7 @@ class Sandbox:
         if how:
             check_options(how)
         words = encode_words(args)
-        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        place = self._directory(given)
         seat = self._seat()
         try:
             request = self._request(words, place, seat, how)
@@ -252,7 +250,7 @@ class Sandbox:
         """
         common, words = check_popen(how), encode_words(args)
         given = how.get("cwd")
-        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        place = self._directory(given)
         with Streams(how, text) as streams, Attendant(self._seat(), self._attendants) as attendant:
             request = self._request(words, place, attendant.seat, common)
             request.stdin, request.stdout, request.stderr = streams.command
@@ -260,6 +258,14 @@ class Sandbox:
             check_started(attendant, request, os.fsdecode(words[0]), place)
             enforcement = with_limits(attendant.seat.enforcement, how.get("limits"))
             return Process(args, attendant, streams, enforcement, self)
+
+    def _directory(self, given: Any) -> str:
+        """Where a command starts. In a /tmp of the sandbox's own the host's links are not there."""
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        shown = (self._resolved.workspace, self._resolved.place)
+        if self._isolation == "namespaces" and place not in shown and place.startswith("/tmp/"):
+            return os.path.realpath(place)
+        return place
 
     def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
         limits = how.get("limits") or self.policy.limits
@@ -297,7 +303,9 @@ class Sandbox:
 
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
-        later = self._resolve(self._resolved.workspace or None)
+        place = self._resolved.workspace or None
+        now = self._question._replace(tmp=self._tmp, workspace=place)
+        later = self._backend.resolve(now, self._isolation)
         try:
             return self._backend.start(narrowed(self._resolved, later), self._isolation)
         except IsolationRefused as refused:
@@ -336,15 +344,6 @@ def checked(policy: object) -> SandboxPolicy:
     if not isinstance(policy, SandboxPolicy):
         raise InvalidArgument("policy", policy, "is no SandboxPolicy", "read_only(), ...")
     return policy
-
-
-def _account_homes() -> tuple[str, ...]:
-    """The home that the system has for this user, whatever HOME says."""
-    try:
-        home = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return ()
-    return (home,) if home.startswith("/") else ()
 
 
 def _own_directory() -> tuple[str, int]:

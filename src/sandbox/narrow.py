@@ -45,6 +45,7 @@ def narrowed(first: ResolvedPolicy, later: ResolvedPolicy) -> ResolvedPolicy:
         writable=tuple(path for path in paths if table[path] is Access.WRITE),
         denied=tuple(dict.fromkeys((*kept, *denied))),
         links=tuple(dict.fromkeys(links)),
+        matched=tuple(dict.fromkeys((*first.matched, *later.matched))),
         more_protected=tuple(path for path in later.protected if path not in first.protected),
     )
     return later if later == made else made

@@ -1,4 +1,4 @@
-"""What the host changes between two commands of one sandbox, and what the second one may then do."""
+"""What the host changes between two commands of one sandbox, and what the second may then do."""
 
 from __future__ import annotations
 

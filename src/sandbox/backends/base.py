@@ -106,6 +106,7 @@ class Question(NamedTuple):
     home: str
     tmp: str
     homes: tuple[str, ...]
+    place: str
 
 
 class Running(Protocol):

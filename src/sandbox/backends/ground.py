@@ -16,6 +16,7 @@ from sandbox.backends.layout import TMP, has_tmp
 from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules
+from sandbox.backends.searched import weaker_searched
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
@@ -124,14 +125,14 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
     """The ground of a layout. Raises ``Unenforceable``."""
     layout, basis = layout_with_basis(resolved)
     abi = abi if abi >= ABI_LEAST else 0
-    weaker = (*layout.weaker, *weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH)))
+    program = weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH))
+    weaker = (*layout.weaker, *weaker_searched(resolved), *program)
     if abi == 0:
         weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
     held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
-    protected = (*resolved.protected, *resolved.more_protected)
-    guarded = tuple(path for path in protected if path not in held)
+    guarded = tuple(path for path in resolved.all_protected if path not in held)
     return Ground(blob, basis, "namespaces", weaker, tmp, layout.scratch, guarded)
 
 

@@ -233,6 +233,15 @@ class _Table:
             else:
                 continue
             self._way(path)
+        self._show(self._resolved.place)
+        self._show(self._resolved.home)  # programs look for it, in tests it lies in /tmp
+
+    def _show(self, path: str) -> None:
+        """Shows what may be read where it would not be seen in a directory of ours."""
+        above = self._above(path) if path and self._may_read(path) else None
+        if above is not None and above.kind in _NEW and path not in self._found:
+            self._add(path, "read", True)
+            self._way(path)
 
     def _way(self, path: str) -> None:
         """Directories of our own on the way to what is shown in one: nothing else is in them."""
@@ -243,7 +252,7 @@ class _Table:
             self._add(above, "hollow", access="names")
 
     def _protected(self) -> None:
-        for path in (*self._resolved.protected, *self._resolved.more_protected):
+        for path in self._resolved.all_protected:
             if self._root(path) in ("", path):
                 continue
             if os.path.lexists(path):

@@ -27,6 +27,7 @@ from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.rlimits import Table, hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
+from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, Unenforceable, start_error
 from sandbox.limits import Limits
@@ -89,7 +90,7 @@ class LinuxBackend:
             return resolve(*question)
         found = self._prepared.resolved(question)
         if found is None:
-            found = resolve(*question)
+            found = resolve_searched(question)
             ground = in_namespaces(found, self.probe.landlock_abi)
             self._prepared.keep(question, found, ground)
         return found

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout, denied_paths
 from sandbox.backends.refusals import Refusal, explain_refusal
+from sandbox.backends.search import Lister, search
+from sandbox.locks import ForkLock
 from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -54,7 +56,8 @@ class LayoutBasis:
     """
 
     def __init__(self, resolved: ResolvedPolicy, masked: Sequence[str]) -> None:
-        protected = (*resolved.protected, *resolved.more_protected)
+        protected = resolved.all_protected
+        self._patterns = _Patterns(resolved)
         denied = [place.path for place in resolved.denied]
         paths = dict.fromkeys([*protected, *masked, *resolved.links, *denied])
         # What a pointer says is part of the layout; of the rest only which file it is.
@@ -73,7 +76,7 @@ class LayoutBasis:
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        if not (self._top.same(self._state) and self._busy.holds()):
+        if not (self._top.same(self._state) and self._busy.holds() and self._patterns.holds()):
             return False
         now = time.monotonic()
         if now < self._look_at:
@@ -100,6 +103,33 @@ class _Resting:
             return False
         # A clock that stands still between two changes would hide the second one.
         self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
+        return True
+
+
+class _Patterns:
+    """What matches the patterns of a policy: nothing more than what was known."""
+
+    def __init__(self, resolved: ResolvedPolicy) -> None:
+        self._patterns, self._known = resolved.patterns, frozenset(resolved.matched)
+        self._lister, self._lock = Lister(), ForkLock()
+        self._looked: tuple[str, ...] = ()
+        self._directories, self._state = _stamps((), ()), _UNKNOWN
+
+    def holds(self) -> bool:
+        """Whether nothing has come to match."""
+        if not self._patterns or self._directories.same(self._state):
+            return True
+        with self._lock.held:
+            state = self._directories.take()  # first: what changes meanwhile differs from it
+            found = [search(one, lister=self._lister) for one in self._patterns]
+            if any(not (one.complete and self._known.issuperset(one.paths)) for one in found):
+                return False
+            looked = tuple(dict.fromkeys(path for one in found for path in one.directories))
+            if looked != self._looked:
+                self._looked, self._state = looked, _UNKNOWN
+                self._directories = _stamps(looked, ())
+            elif self._directories.settled(state):
+                self._state = state
         return True
 
 
