@@ -275,6 +275,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     watch_memory(helper, request, &command.memory);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
+    plants_begin(helper);
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
@@ -291,6 +292,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
         send_failure(socket, plan);
     }
     memory_close(&command.memory);
+    plants_end(helper);
     request_release(request);
     drop_signals();
     mounts_reopen(&helper->policy);

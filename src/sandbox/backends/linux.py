@@ -13,7 +13,13 @@ from typing import cast
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Question, Request
-from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
+from sandbox.backends.enforceable import (
+    check_filters,
+    check_host,
+    check_ownership,
+    weaker_limits,
+    weaker_masks,
+)
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
@@ -21,6 +27,7 @@ from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
+from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Scratch, Temporary
 from sandbox.errors import SandboxLost, StartError, Unenforceable
 from sandbox.limits import Limits
@@ -80,7 +87,7 @@ class LinuxBackend:
             return resolve(*question)
         found = self._prepared.resolved(question)
         if found is None:
-            found = resolve(*question)
+            found = resolve_searched(question)
             ground = self._in_namespaces(found)
             self._prepared.keep(question, found, ground)
         return found
@@ -98,7 +105,7 @@ class LinuxBackend:
             ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
-        guard = None if isolation == "none" else self._guard(resolved, ground.guarded)
+        guard = None if isolation == "none" else self._guard(resolved, ground)
         try:
             return LandlockConfinement(resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
@@ -116,15 +123,16 @@ class LinuxBackend:
             key = (os.getpid(), root)
             return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
-    def _guard(self, resolved: ResolvedPolicy, guarded: tuple[str, ...]) -> Guard:
+    def _guard(self, resolved: ResolvedPolicy, ground: Ground) -> Guard:
         """The guard of these directories. A forked copy of this process has its own."""
         roots = tuple(path for path in resolved.writable if path != resolved.tmp)
-        key = (os.getpid(), roots, guarded)
+        key = (os.getpid(), roots, ground.guarded)
         guard = self._guards.get(key)
         if guard is None:
-            made = Guard(roots, guarded, _sandcore.Stamps)
+            made = Guard(roots, ground.guarded, _sandcore.Stamps)
             with self._lock.held:
                 guard = self._guards.setdefault(key, made)
+        guard.extend(ground.guarded_later)
         return guard
 
 
@@ -154,8 +162,8 @@ class LandlockConfinement:
         self.guard = guard
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
-        self.enforcement = self.enforcement_of(self.limits)
         self._helper = start_helper(ground.blob)
+        self.enforcement = self.enforcement_of(self.limits)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
@@ -170,7 +178,8 @@ class LandlockConfinement:
         shared = self.limits if self.ground.tmp else limits
         parts = weaker_limits(limits, self.ground.counted, self.ground.unsampled, shared)
         watched = self.guard.weaker if self.guard is not None else ()
-        return Enforcement(self.ground.isolation, (*self.ground.weaker, *parts, *watched))
+        masks = weaker_masks(self._helper.unwatched)
+        return Enforcement(self.ground.isolation, (*self.ground.weaker, *masks, *parts, *watched))
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
