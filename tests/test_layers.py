@@ -62,6 +62,7 @@ LADDER = (
     "backends.scratch",
     "backends.temporary",
     "backends.running",
+    "backends.confinement",
     "backends.linux",
     "backends.choose",
     "backends.explain",
@@ -91,6 +92,7 @@ LADDER = (
 )
 IMPORTS_THE_CORE = {
     "backends.basis",
+    "backends.confinement",
     "backends.explain",
     "backends.ground",
     "backends.launch",

@@ -136,8 +136,13 @@ int mounts_mask(int is_directory);
  * is new is granted in the ruleset, -1: none. */
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
+/* Grants a class of rights on what is new at a path; without a ruleset (-1) that is nothing to do. */
+int mounts_grant(const struct policy_view *policy, int ruleset, const char *path, unsigned access);
+
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
+
+/* Opens the sandbox's own directories again where a command has closed them. */
 void mounts_reopen(const struct policy_view *policy);
 
 /* As the first process of a pid namespace, with capabilities: at most this many others at one time,

@@ -21,16 +21,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { NONE = -1, FILE_BYTES = 4096, SCRATCH_MODE = 01777 };
+enum { NONE = -1, FILE_BYTES = 4096 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
 enum { DEVICES = sizeof devices / sizeof devices[0] };
-
-/* What a command could read of the kernel and of others, as root with no capability too. */
-static const char *const hidden[] = {"/proc/kcore",         "/proc/keys",       "/proc/key-users",
-                                     "/proc/timer_list",    "/proc/kpagecount", "/proc/kpageflags",
-                                     "/proc/sysrq-trigger", "/proc/vmallocinfo"};
 
 struct layout {
     const struct policy_view *policy;
@@ -41,10 +36,10 @@ struct layout {
 };
 
 /* Rules are about files, and a new file system has others than those that the caller knew. */
-static int grant(const struct layout *layout, const char *path, unsigned access)
+int mounts_grant(const struct policy_view *policy, int ruleset, const char *path, unsigned access)
 {
-    const struct policy_header *header = layout->policy->header;
-    if (layout->ruleset < 0 || access == 0) {
+    const struct policy_header *header = policy->header;
+    if (ruleset < 0 || access == 0) {
         return 0;
     }
     int place = tree_open(path);
@@ -52,7 +47,7 @@ static int grant(const struct layout *layout, const char *path, unsigned access)
         return place;
     }
     uint64_t rights = landlock_granted((int)header->abi, access, 1, header->handle);
-    int error = rights ? landlock_add_path(layout->ruleset, place, rights) : 0;
+    int error = rights ? landlock_add_path(ruleset, place, rights) : 0;
     tree_drop(place);
     return error;
 }
@@ -190,7 +185,7 @@ static int place_devices(struct layout *layout, const struct policy_mount *mount
     error = error ? error
                   : tree_put(tree_new("devpts", terminals, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
                              "/dev/pts");
-    return error ? error : grant(layout, "/dev/pts", mount->access);
+    return error ? error : mounts_grant(layout->policy, layout->ruleset, "/dev/pts", mount->access);
 }
 
 /* Files count too: each takes a kilobyte of the kernel's memory, however little is in it. */
@@ -241,7 +236,7 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = place_devices(layout, mount, path);
     } else if (error == 0) {
         error = place_own(mount, path);
-        error = error ? error : grant(layout, path, mount->access);
+        error = error ? error : mounts_grant(layout->policy, layout->ruleset, path, mount->access);
     }
     return error == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL ? 0 : error;
 }
@@ -324,61 +319,4 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
     error = error ? error : (int)SYS_1(SYS_chdir, "/");
     /* What is masked later is to be masked in the lanes too. */
     return error ? error : tree_propagate(MS_SHARED);
-}
-
-static int hide(const char *path)
-{
-    uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    int place = tree_open(path);
-    if (place < 0) {
-        return place == -ENOENT ? 0 : place; /* this kernel has none */
-    }
-    tree_drop(place);
-    int tree = tree_clone(devices[0]);
-    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH, attributes);
-    if (error) {
-        tree_drop(tree);
-        return error;
-    }
-    return tree_put(tree, path);
-}
-
-int mounts_make_proc(const struct policy_view *policy, int ruleset)
-{
-    static const char *const none[] = {0};
-    const uint64_t attributes =
-        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-    const struct layout layout = {.policy = policy, .ruleset = ruleset};
-    /* Masks of the root process come in, our own processes do not go out. */
-    int error = tree_propagate(MS_SLAVE);
-    for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
-        const struct policy_mount *mount = &policy->mounts[i];
-        if (mount->kind != POLICY_MOUNT_PROC) {
-            continue;
-        }
-        error = tree_put(tree_new("proc", none, attributes), policy->strings + mount->path);
-        for (unsigned k = 0; error == 0 && k < sizeof hidden / sizeof hidden[0]; k++) {
-            error = hide(hidden[k]);
-        }
-        error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
-    }
-    return error;
-}
-
-/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
- * command shall find its temporary directory as open as this one did. */
-void mounts_reopen(const struct policy_view *policy)
-{
-    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        const char *path = policy->strings + policy->mounts[i].path;
-        struct statx found = {0};
-        if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
-            continue;
-        }
-        /* Not without need: the caller sees by the time of change whether there is something to do. */
-        long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
-        if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
-            SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
-        }
-    }
 }
