@@ -53,6 +53,7 @@ def test_in_namespaces(
     (o / "file").write_text("outside\n")
     words = [module, name, str(w), str(o)]
     if who == "root":
+        (far / "home").mkdir()
         done = run_as_root(words, far / "home", SPACE)
     else:
         as_user: AsUser = request.getfixturevalue("as_user")
