@@ -319,6 +319,19 @@ def test_every_number_of_the_catalogue_has_a_test() -> None:
             assert name in known or f"_{name.lower()}_" in tests, name
 
 
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_what_stays_open_stands_in_the_document_on_security(isolation: str) -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    start = text.index(f"## What isolation `{isolation}` does not give")
+    section = text[start : text.index("\n## ", start + 1)]
+    words = {
+        "landlock": ("chmod", "locks", "Names of the host's processes", "hard link", "abstract"),
+        "namespaces": ("`locks`", "`hard-links`", "`repositories`", "`owners`", "`landlock`"),
+    }
+    for word in words[isolation]:
+        assert word in section, word
+
+
 # What takes more than one attempt.
 
 
