@@ -9,6 +9,7 @@ shown only if the same command succeeded outside.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shlex
@@ -78,12 +79,37 @@ def last_line(text: str) -> str:
     return lines[-1].strip() if lines else "(nothing was printed)"
 
 
-def refused(result: sandbox.Result, reason: str) -> bool:
-    """Whether the command failed and said so with the text of this errno."""
-    return result.returncode != 0 and reason in result.err
+# Of each isolation: the errno that is its answer, and what gives it.
+Answers = dict[str, tuple[int, str]]
+WRITES: Answers = {
+    "namespaces": (errno.EROFS, "read-only mount"),
+    "landlock": (errno.EACCES, "Landlock"),
+}
+SECRETS: Answers = {
+    "namespaces": (errno.EACCES, "mask"),
+    "landlock": (errno.EACCES, "Landlock"),
+}
+PROCESSES: Answers = {
+    "namespaces": (errno.ENOENT, "pid namespace (it has no number there)"),
+    "landlock": (errno.EACCES, "Landlock (it traces nothing outside)"),
+}
+NETWORK: Answers = {
+    "namespaces": (errno.ECONNREFUSED, "network namespace (its own loopback)"),
+    "landlock": (errno.EPERM, "seccomp filter"),
+}
 
 
-EACCES, EPERM = os.strerror(13), os.strerror(1)
+def refused(result: sandbox.Result, answers: Answers) -> bool:
+    """Whether the command failed and said so with the text of the isolation's errno."""
+    if result.enforcement.isolation not in answers:
+        return False
+    number, _ = answers[result.enforcement.isolation]
+    return result.returncode != 0 and os.strerror(number) in result.err
+
+
+def by(result: sandbox.Result, answers: Answers) -> str:
+    """What gave the answer."""
+    return answers.get(result.enforcement.isolation, (0, "nothing"))[1]
 
 
 def remove_home(scene: Scene, command: str) -> Seen:
@@ -93,8 +119,8 @@ def remove_home(scene: Scene, command: str) -> Seen:
     outside(scene, command, spare)
     left = len(tree_files(spare)) if spare.exists() else 0
     return Seen(
-        held=refused(result, EACCES) and after == before,
-        by="Landlock",
+        held=refused(result, WRITES) and after == before,
+        by=by(result, WRITES),
         evidence=f"{last_line(result.err)}; {len(after)} of {len(before)} files are still there",
         done=left == 0,
         outside=f"{left} of {len(before)} files are left",
@@ -107,8 +133,8 @@ def write_dot_file(scene: Scene, command: str) -> Seen:
     outside(scene, command, spare)
     changed = tree_files(spare)[".bashrc"] != before[".bashrc"]
     return Seen(
-        held=refused(result, EACCES) and tree_files(scene.home) == before,
-        by="Landlock",
+        held=refused(result, WRITES) and tree_files(scene.home) == before,
+        by=by(result, WRITES),
         evidence=last_line(result.err),
         done=changed,
         outside="the next shell runs it" if changed else "not changed",
@@ -124,8 +150,8 @@ def prints_mark(scene: Scene, command: str) -> tuple[bool, str]:
 def read_key(scene: Scene, command: str) -> Seen:
     result = inside(scene, command)
     done, what = prints_mark(scene, command)
-    held = refused(result, EACCES) and scene.mark not in result.text
-    return Seen(held, "Landlock", last_line(result.err), done, what)
+    held = refused(result, SECRETS) and scene.mark not in result.text
+    return Seen(held, by(result, SECRETS), last_line(result.err), done, what)
 
 
 def read_environment(scene: Scene, command: str) -> Seen:
@@ -144,9 +170,8 @@ def read_process(scene: Scene, command: str) -> Seen:
             done, what = prints_mark(scene, line)
         finally:
             other.kill()
-    held = refused(result, EACCES) and scene.mark not in result.text
-    by = "Landlock (it traces nothing outside)"
-    return Seen(held, by, last_line(result.err), done, what)
+    held = refused(result, PROCESSES) and scene.mark not in result.text
+    return Seen(held, by(result, PROCESSES), last_line(result.err), done, what)
 
 
 def connector(port: int) -> str:
@@ -162,8 +187,8 @@ def connect_out(scene: Scene, command: str) -> Seen:
     outside(scene, connector(for_outside.port), scene.home)
     arrived, control = for_inside.close(), for_outside.close()
     return Seen(
-        held=refused(result, EPERM) and not arrived,
-        by="seccomp filter",
+        held=refused(result, NETWORK) and not arrived,
+        by=by(result, NETWORK),
         evidence=f"{last_line(result.err)}; {len(arrived)} connections at the listener",
         done=control == [b"stolen"],
         outside=f"{len(control)} connection, {b''.join(control)!r} arrived",

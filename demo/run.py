@@ -44,8 +44,6 @@ def show_tests(console: Console, scene: Scene) -> bool:
 def show_acts(console: Console, scene: Scene) -> list[str]:
     """Plays the acts; returns the titles of those that were not held."""
     console.print(Text("\nAn agent goes wrong", style="bold"))
-    how = "Permission denied is Landlock's answer, Operation not permitted the filter's"
-    console.print(Text(f"({how}.)", style="dim"))
     loose = []
     for number, act in enumerate(ACTS, 1):
         seen = act.play(scene, act.command)

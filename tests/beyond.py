@@ -32,5 +32,4 @@ BEYOND = {"landlock": _LANDLOCK, "namespaces": _NAMESPACES}
 
 NOT_APPLICABLE: dict[int, str] = {
     18: "no supervisor decides while a command runs: the kernel does",
-    138: "there is no memory limit in this version",
 }

@@ -345,6 +345,7 @@ RESULT_KEYS = {
     "returncode": int,
     "signal": (int, type(None)),
     "timed_out": bool,
+    "memory_exceeded": bool,
     "outcome": str,
     "stdout": str,
     "stdout_truncated": int,
@@ -369,6 +370,32 @@ def test_json_has_all_of_a_result(cli: Cli) -> None:
     assert set(document["usage"]) == {"user", "system", "max_rss"}
     assert set(document["enforcement"]) == {"isolation", "full", "weaker"}
     assert all(set(part) == {"part", "cause", "mend"} for part in document["enforcement"]["weaker"])
+
+
+_TAKES = "import time; held = bytearray(200 << 20); time.sleep(30)"
+
+
+def test_a_limit_of_memory_ends_the_command_and_is_told_from_a_signal(cli: Cli) -> None:
+    words = ("--", "/usr/bin/python3", "-c", _TAKES)
+    up = cli.json("run", "--json", "--memory", "100M", *words)
+    assert (up["exit_status"], up["signal"], up["memory_exceeded"]) == (137, 9, True)
+    assert "memory" in {part["part"] for part in up["enforcement"]["weaker"]}
+    killed = cli.json("run", "--json", "--memory", "1g", "--", "sh", "-c", "kill -9 $$")
+    assert (killed["exit_status"], killed["memory_exceeded"]) == (137, False)
+    plain = cli("run", "--memory", "100M", *words)
+    assert plain.returncode == 137 and b"more memory than its limit" in plain.stderr
+
+
+@pytest.mark.parametrize("size", ["", "x", "1T", "-1", "1.5G", "1K"])
+def test_a_size_that_is_none_is_refused(cli: Cli, size: str) -> None:
+    done = cli("run", "--memory", size, "--", "true")
+    assert done.returncode == 125 and b"memory" in done.stderr
+
+
+def test_a_limit_of_processes_is_the_command_s(cli: Cli) -> None:
+    done = cli("run", "--processes", "4000", "--", "bash", "-c", "ulimit -u")
+    assert done.stdout == b"4000\n", done.stderr
+    assert cli("run", "--processes", "0", "--", "true").returncode == 125
 
 
 def test_json_tells_a_time_out_from_a_command_that_says_124(cli: Cli) -> None:

@@ -22,6 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
 DEMO = Path(__file__).resolve().parent.parent / "demo"
 
 
+@pytest.fixture(autouse=True, params=["auto", "landlock"])
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the host gives, and what it gives at the least."""
+    monkeypatch.setenv("SANDBOX_ISOLATION", request.param)
+    return str(request.param)
+
+
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     """The demo's own modules, which import each other as scripts do."""

@@ -401,7 +401,8 @@ def test_wsp01_wsp02_wsp06_wsp10_wsp12_wsp13_what_is_planted_is_refused_or_put_b
     name: str, quiet: Path, isolation: str
 ) -> None:
     """What is there is read-only in namespaces. Otherwise the command can, while it runs;
-    afterwards the host finds what was there, and is told."""
+    afterwards the host finds what was there, and is told.
+    """
     _repository(quiet)
     config = (quiet / ".git/config").read_bytes()
     result = sandbox.run(PLANTS[name], workspace_write(quiet), cwd=quiet)
@@ -643,7 +644,7 @@ def test_res02_res06_memory_and_processor_time_are_limited_where_the_policy_says
     assert result.signal in (signal.SIGXCPU, signal.SIGKILL) and not result.timed_out
     if "memory" not in {field.name for field in dataclasses.fields(sandbox.Limits)}:
         pytest.skip("there is no limit of memory in this version")
-    limits = sandbox.Limits(**{"memory": 256 << 20})
+    limits = sandbox.Limits(memory=256 << 20)
     code = "import mmap; mmap.mmap(-1, 64 << 30, flags=0x4022)"
     assert sandbox.run(_python(code), policy, cwd=quiet).returncode == 0
     assert sandbox.run(_python(code), policy, cwd=quiet, limits=limits).returncode != 0

@@ -779,12 +779,12 @@ def raw_lane(made: core.Helper) -> Iterator[tuple[core.Lane, socket.socket]]:
 
 RUN, FAILED, DONE, STARTED = 2, 17, 19, 20
 BACKGROUND, TERMINAL = 4, 8
-HEADER = struct.Struct("<IIIiiiIIIIQ")
+HEADER = struct.Struct("<IIIiiiIIIIQQ")
 
 
 def request(data: bytes = b"/\0/bin/true\0true\0", **lies: int) -> bytes:
     fields = {"kind": RUN, "flags": 0, "body": len(data), "umask": -1, "group": 0, "reserved": 0}
-    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0, "timeout_ns": 0}
+    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0, "timeout_ns": 0, "memory": 0}
     return HEADER.pack(*(fields | lies).values()) + data
 
 
@@ -853,7 +853,7 @@ def test_a_terminal_that_is_none_is_refused_by_its_stage(workspace: Path) -> Non
     three = [os.open("/dev/null", os.O_RDWR)] * 3
     with helper(workspace) as made, raw_lane(made) as (_, wire):
         for flags in (TERMINAL, TERMINAL | BACKGROUND):
-            assert ask(wire, request(flags=flags), *three) == (FAILED, 18, errno.ENOTTY)
+            assert ask(wire, request(flags=flags), *three) == (FAILED, 20, errno.ENOTTY)
     os.close(three[0])
 
 

@@ -15,7 +15,7 @@ from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.errors import InvalidLimit
 from sandbox.limits import Limits, check_seconds
 
-WHOLE = ["cpu", "open_files", "file_size", "core", "processes", "output"]
+WHOLE = ["cpu", "open_files", "file_size", "core", "processes", "memory", "tmp", "output"]
 NUMBERS = st.none() | st.integers(4, 2**20)
 LIMITS = st.builds(
     Limits,
@@ -25,6 +25,8 @@ LIMITS = st.builds(
     file_size=NUMBERS,
     core=NUMBERS,
     processes=NUMBERS,
+    tmp=st.none() | st.integers(2**20, 2**40),
+    memory=st.none() | st.integers(2**20, 2**40),
     output=st.integers(0, 2**20),
 )
 FIELDS = ["wall", *WHOLE]
@@ -33,9 +35,9 @@ FIELDS = ["wall", *WHOLE]
 def test_the_defaults_are_the_documented_ones() -> None:
     limits = Limits()
     assert limits.wall == 120.0
-    assert limits.output == 10 * 1024 * 1024
+    assert (limits.output, limits.tmp) == (10 * 1024 * 1024, 2 * 1024**3)
     assert (limits.open_files, limits.core) == (4096, 0)
-    assert (limits.cpu, limits.file_size, limits.processes) == (None, None, None)
+    assert (limits.cpu, limits.file_size, limits.processes, limits.memory) == (None,) * 4
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_a_number_that_is_none_is_refused_and_named(field: str, value: Any) -> N
     assert (caught.value.field, caught.value.value) == (field, value) or value != value
 
 
-@pytest.mark.parametrize("field", ["cpu", "open_files", "file_size", "processes"])
+@pytest.mark.parametrize("field", ["cpu", "open_files", "file_size", "processes", "memory", "tmp"])
 def test_zero_is_not_no_limit(field: str) -> None:
     with pytest.raises(InvalidLimit, match=field):
         Limits(**{field: 0})

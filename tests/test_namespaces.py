@@ -43,7 +43,9 @@ def far() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
-@pytest.mark.parametrize(("module", "name"), tuple(bodies()), ids=lambda one: one.rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("module", "name"), tuple(bodies()), ids=lambda one: one.rpartition(".")[2]
+)
 def test_in_namespaces(
     module: str, name: str, who: str, far: Path, request: pytest.FixtureRequest
 ) -> None:

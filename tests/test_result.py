@@ -41,6 +41,8 @@ def result(**changed: Any) -> Result:
         ({"returncode": -15, "signal": 15, "timed_out": True}, 124, False),
         ({"returncode": 0, "timed_out": True}, 124, False),
         ({"returncode": 124}, 124, False),
+        ({"returncode": -9, "signal": 9, "memory_exceeded": True}, 137, False),
+        ({"returncode": 0, "memory_exceeded": True}, 137, False),
     ],
 )
 def test_exit_status_is_as_shells_and_timeout_have_it(
@@ -61,6 +63,12 @@ def test_case_124_a_signal_is_told_from_a_status_that_looks_like_one() -> None:
 def test_case_117_a_time_out_is_told_from_every_status() -> None:
     assert "its time was up" in result(timed_out=True, returncode=-9, signal=9).outcome
     assert not result(returncode=124).timed_out
+
+
+def test_too_much_memory_is_told_from_every_signal() -> None:
+    over = result(memory_exceeded=True, returncode=-9, signal=9)
+    assert "more memory than its limit" in over.outcome
+    assert not result(returncode=-9, signal=9).memory_exceeded
 
 
 def test_a_signal_without_a_name_has_a_number() -> None:

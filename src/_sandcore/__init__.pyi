@@ -138,6 +138,7 @@ class Outcome(NamedTuple):
     stderr_total: int
     swept: int
     drained_early: bool
+    over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
 
@@ -191,7 +192,7 @@ class Helper:
     @property
     def scratch(self) -> tuple[int, ...]: ...
     def close(self) -> None: ...
-    def lane(self) -> Lane: ...
+    def lane(self, processes: int = 0) -> Lane: ...
 
 @final
 class Lane:
@@ -220,6 +221,7 @@ class Lane:
         err_cap: int = 0,
         timeout: float | None = None,
         keep_session: bool = False,
+        memory: int = 0,
     ) -> Outcome: ...
     def start(
         self,
@@ -233,6 +235,7 @@ class Lane:
         limits: Sequence[tuple[int, int, int]] = (),
         timeout: float | None = None,
         terminal: bool = False,
+        memory: int = 0,
     ) -> int: ...
     def wait(self, timeout: float | None = None) -> Outcome | None: ...
     def kill(self) -> None: ...

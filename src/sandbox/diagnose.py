@@ -50,6 +50,8 @@ def _about_directory(path: str) -> str:
         return "it does not exist"
     if not os.path.isdir(path):
         return "it is not a directory"
+    if path.startswith("/tmp/"):
+        return "it may not be entered, or /tmp is the sandbox's own: with_read(...) shows it there"
     return "it may not be entered"
 
 

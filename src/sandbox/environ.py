@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import pwd
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,17 @@ from typing import Literal, NamedTuple
 from sandbox.errors import InvalidArgument
 from sandbox.paths import has_pattern
 
-__all__ = ["CORE", "PATH_DEFAULT", "Environment", "Packed", "Plan", "block", "home", "markers"]
+__all__ = [
+    "CORE",
+    "PATH_DEFAULT",
+    "Environment",
+    "Packed",
+    "Plan",
+    "account_homes",
+    "block",
+    "home",
+    "markers",
+]
 
 Inherit = Literal["none", "core", "all"]
 _WIDTH: dict[str, int] = {"none": 0, "core": 1, "all": 2}
@@ -307,6 +318,15 @@ def home() -> str | bytes | None:
     """HOME of this process, as a key: as it is kept, without what ``os.environ`` makes of it."""
     raw = getattr(os.environ, "_data", None)
     return raw.get(b"HOME") if isinstance(raw, dict) else os.environ.get("HOME")
+
+
+def account_homes() -> tuple[str, ...]:
+    """The home that the system has for this user, whatever HOME says."""
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ()
+    return (home,) if home.startswith("/") else ()
 
 
 def markers(isolation: str, network: str, tmp: str) -> dict[str, str]:

@@ -23,7 +23,9 @@ _RANGES: dict[str, tuple[int, int, str]] = {
     "open_files": (4, 2**20, "descriptors"),
     "file_size": (1, _BYTES_MAX, "bytes"),
     "core": (0, _BYTES_MAX, "bytes"),
-    "processes": (1, 2**22, "processes"),
+    "processes": (1, 2**22 - 300, "processes"),
+    "memory": (2**20, _BYTES_MAX, "bytes"),
+    "tmp": (2**20, _BYTES_MAX, "bytes"),
     "output": (0, 2**32, "bytes"),
 }
 
@@ -63,7 +65,16 @@ class Limits:
       possible ones stay quick.
     - ``file_size``: bytes that a file may grow to (RLIMIT_FSIZE).
     - ``core``: bytes of a core dump; 0, none.
-    - ``processes``: processes of the user at one time (RLIMIT_NPROC); it does not bind root.
+    - ``processes``: processes and threads of the command at one time. Without namespaces, and
+      before Linux 6.14, it is RLIMIT_NPROC: of the user, and it does not bind root.
+    - ``memory``: bytes that all its processes may have together: memory of their own, shared memory
+      that they map, and what of these is in swap. It is looked at every 20 ms, and what has more is
+      ended (``Result.memory_exceeded``); so it may be passed for a moment. One process cannot map
+      much more at all (RLIMIT_DATA).
+    - ``tmp``: bytes in each of ``/tmp`` and ``/dev/shm`` where these are the sandbox's own
+      (namespaces) and lie in memory, and a file for every 4 KiB of it; 2 GiB, enough for what tools
+      unpack, and not all memory of a usual machine (the kernel's own limit, None, is half of it for
+      each). They belong to the whole sandbox: the number of its policy counts.
     - ``output``: bytes kept of standard output and of standard error, each; 10 MiB. The rest is
       counted and dropped, the command is not slowed. 0 keeps nothing and only counts.
 
@@ -76,6 +87,8 @@ class Limits:
     file_size: int | None = None
     core: int | None = 0
     processes: int | None = None
+    memory: int | None = None
+    tmp: int | None = 2 * 1024**3
     output: int = 10 * 1024 * 1024
 
     def __post_init__(self) -> None:

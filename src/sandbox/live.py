@@ -10,7 +10,6 @@ nothing that a command did can move the boundary.
 from __future__ import annotations
 
 import os
-import pwd
 import weakref
 from functools import lru_cache
 from types import TracebackType
@@ -26,12 +25,13 @@ from sandbox.backends.base import (
     Seat,
 )
 from sandbox.backends.choose import choose
-from sandbox.backends.scratch import claim, private_directory, remove, remove_abandoned
+from sandbox.backends.scratch import clean_up, own_directory
 from sandbox.diagnose import explain_start
-from sandbox.environ import Plan
+from sandbox.environ import Plan, account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
-from sandbox.notice import warn_once, with_limits
+from sandbox.notice import warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.process import Attendant, Process, check_started
@@ -69,6 +69,8 @@ class Sandbox:
 
     Parameters: ``policy`` (default: ``workspace_write()``), and ``workspace``, the directory that
     it makes writable, where it does not name one itself (default: the caller's working directory).
+    ``place`` is the directory outside of the workspace in which commands start, if they do (default
+    as before): one in /tmp can be seen in the sandbox's own /tmp then. It grants nothing.
     Raises ``PolicyError`` and its kind when the policy means nothing here, ``HostError`` and its
     kind when this machine cannot enforce it; then nothing was run.
     A context manager; ``close`` ends what runs in it. Threads may share it. After a fork the
@@ -80,31 +82,33 @@ class Sandbox:
         policy: SandboxPolicy | None = None,
         *,
         workspace: Any = None,
+        place: Any = None,
         backend: Backend | None = None,
     ) -> None:
         self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
+        place = named or os.path.realpath(working_directory(place))
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._plan = Plan(self.policy.environment)
         self._closed = False
         self._attendants: set[Attendant] = set()
         self._confinement: Confinement | None = None
-        self._confinement = self._first(named)
+        self._confinement = self._first(named, place)
         warn_once(self._confinement.enforcement)
 
-    def _first(self, workspace: str | None) -> Confinement:
+    def _first(self, workspace: str | None, place: str) -> Confinement:
         """The confinement in the strongest isolation that this host gives."""
         refused = IsolationRefused("", "")
         for isolation in self._backend.isolations(self.policy):
             self._isolation = isolation
             # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
-            self._tmp, lock = _own_directory() if isolation == "landlock" else ("", -1)
-            self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
+            self._tmp, lock = own_directory() if isolation == "landlock" else ("", -1)
+            self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
             try:
-                home, more = os.path.expanduser("~"), _account_homes()
-                question = Question(self.policy, workspace, home, self._tmp, more)
+                home, more = os.path.expanduser("~"), account_homes()
+                question = Question(self.policy, workspace, home, self._tmp, more, place)
                 self._resolved: ResolvedPolicy = self._backend.resolve(question, isolation)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
@@ -202,10 +206,11 @@ class Sandbox:
         if how:
             check_options(how)
         words = encode_words(args)
-        place = working_directory(given if given is not None else self._resolved.workspace or None)
-        seat = self._seat()
+        place = self._directory(given)
+        limits = how.get("limits") or self.policy.limits
+        seat = self._seat(limits)
         try:
-            request = self._request(words, place, seat, how)
+            request = self._request(words, place, seat, limits, how)
             outcome, denials = seat.run(request)
             enforcement = seat.enforcement
         except ConfinementLost as lost:
@@ -218,8 +223,6 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        if how:
-            enforcement = with_limits(enforcement, how.get("limits"))
         result = result_of(args, outcome, denials, enforcement)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
@@ -246,17 +249,29 @@ class Sandbox:
         """
         common, words = check_popen(how), encode_words(args)
         given = how.get("cwd")
-        place = working_directory(given if given is not None else self._resolved.workspace or None)
-        with Streams(how, text) as streams, Attendant(self._seat(), self._attendants) as attendant:
-            request = self._request(words, place, attendant.seat, common)
+        place = self._directory(given)
+        limits = how.get("limits") or self.policy.limits
+        with (
+            Streams(how, text) as streams,
+            Attendant(self._seat(limits), self._attendants) as attendant,
+        ):
+            request = self._request(words, place, attendant.seat, limits, common)
             request.stdin, request.stdout, request.stderr = streams.command
             attendant.start(request, owns_terminal=streams.pty is not None)
             check_started(attendant, request, os.fsdecode(words[0]), place)
-            enforcement = with_limits(attendant.seat.enforcement, how.get("limits"))
-            return Process(args, attendant, streams, enforcement, self)
+            return Process(args, attendant, streams, attendant.seat.enforcement, self)
 
-    def _request(self, words: list[bytes], place: str, seat: Seat, how: RunOptions) -> Request:
-        limits = how.get("limits") or self.policy.limits
+    def _directory(self, given: Any) -> str:
+        """Where a command starts. In a /tmp of the sandbox's own the host's links are not there."""
+        place = working_directory(given if given is not None else self._resolved.workspace or None)
+        shown = (self._resolved.workspace, self._resolved.place)
+        if self._isolation == "namespaces" and place not in shown and place.startswith("/tmp/"):
+            return os.path.realpath(place)
+        return place
+
+    def _request(
+        self, words: list[bytes], place: str, seat: Seat, limits: Limits, how: RunOptions
+    ) -> Request:
         env = self._plan.packed(
             seat.enforcement.isolation, self.policy.network, seat.tmp, how.get("env")
         )
@@ -266,7 +281,8 @@ class Sandbox:
             env=env.block,
             env_count=env.variables,
             cwd=os.fsencode(place),
-            limits=seat.rlimits(limits),
+            limits=seat.rlimits,
+            memory=seat.memory,
             cap=limits.output,
             timeout=limits.wall,
         )
@@ -304,22 +320,22 @@ class Sandbox:
         """
         lock = -1
         if self._tmp:
-            self._tmp, lock = _own_directory()
+            self._tmp, lock = own_directory()
             self._resolved = self._resolved.with_tmp(self._tmp)
         self._owner = os.getpid()
-        self._cleanup = weakref.finalize(self, _clean_up, self._tmp, lock, self._owner)
+        self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
 
-    def _seat(self) -> Seat:
+    def _seat(self, limits: Limits) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""
         confinement = self._confinement
         if confinement is None or not confinement.is_current():
             confinement = self._current()
         try:
-            return confinement.seat()
+            return confinement.seat(limits)
         except ConfinementLost:
             confinement.close()
         try:
-            return self._current().seat()
+            return self._current().seat(limits)
         except ConfinementLost as lost:
             raise SandboxLost(str(lost)) from None
 
@@ -329,26 +345,3 @@ def checked(policy: object) -> SandboxPolicy:
     if not isinstance(policy, SandboxPolicy):
         raise InvalidArgument("policy", policy, "is no SandboxPolicy", "read_only(), ...")
     return policy
-
-
-def _account_homes() -> tuple[str, ...]:
-    """The home that the system has for this user, whatever HOME says."""
-    try:
-        home = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return ()
-    return (home,) if home.startswith("/") else ()
-
-
-def _own_directory() -> tuple[str, int]:
-    """A temporary directory and the fd that says that it is in use; abandoned ones go."""
-    path = private_directory()
-    lock = claim(path)
-    remove_abandoned(os.path.dirname(path))
-    return path, lock
-
-
-def _clean_up(tmp: str, lock: int, owner: int) -> None:
-    if tmp and owner == os.getpid():
-        remove(tmp)
-        os.close(lock)

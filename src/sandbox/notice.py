@@ -5,24 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from dataclasses import replace
 
-from sandbox.backends.enforceable import weaker_limits
 from sandbox.errors import SandboxWeakened
-from sandbox.limits import Limits
 from sandbox.result import Enforcement
 
-__all__ = ["warn_once", "with_limits"]
+__all__ = ["warn_once"]
 
 _warned = threading.Event()  # a process is told once what is weaker, not at each command
-
-
-def with_limits(enforcement: Enforcement, limits: Limits | None) -> Enforcement:
-    """What is enforced where one command has limits of its own."""
-    if limits is None:
-        return enforcement
-    more = [part for part in weaker_limits(limits) if part not in enforcement.weaker]
-    return replace(enforcement, weaker=(*enforcement.weaker, *more))
 
 
 def warn_once(enforcement: Enforcement) -> None:

@@ -263,4 +263,5 @@ def result_of(
         stdout_cut=outcome.stdout_head,
         stderr_cut=outcome.stderr_head,
         swept=outcome.swept,
+        memory_exceeded=outcome.over_memory,
     )

@@ -70,6 +70,7 @@ class ResolvedPolicy:
     - ``protected``: paths that stay read-only in the writable ones, existing or not.
     - ``links``: symbolic links that lead to what is denied; where they change, so does it.
     - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
+    - ``place``: where commands start, if that may be read; else empty.
     """
 
     policy: SandboxPolicy
@@ -81,6 +82,7 @@ class ResolvedPolicy:
     workspace: str
     home: str
     tmp: str
+    place: str = ""
 
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
@@ -108,13 +110,14 @@ def resolve(
     home: str,
     tmp: str,
     more_homes: Sequence[str] = (),
+    place: str = "",
 ) -> ResolvedPolicy:
     """The policy with real paths, secrets and specials settled.
 
     ``workspace`` is the directory that the user named (None when he named none), ``home`` the home
     whose secrets are meant, ``tmp`` the private temporary directory, or empty. ``more_homes``:
     others whose secrets are meant too (a HOME that was set to a scratch directory does not open
-    the real one).
+    the real one). ``place`` is the directory in which commands start; it grants nothing.
     Raises ``InvalidPath``, ``WorkspaceRefused``, ``InvalidArgument`` (the author's fault) and
     ``Unenforceable`` for patterns, which no isolation here knows.
     """
@@ -130,8 +133,8 @@ def resolve(
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
     if work and table.get(work) is Access.WRITE:
-        for place in houses:
-            _check_workspace(work, place)
+        for other in houses:
+            _check_workspace(work, other)
     granted: Table = {path: access for path, access in table.items() if access is not Access.DENY}
     secret = _secrets(policy, houses, table, work, links)
     table = _without_secrets(table, policy, secret)
@@ -147,6 +150,7 @@ def resolve(
         workspace=work,
         home=house,
         tmp=places[Special.TMP],
+        place=place if place and lookup(table, place) is not Access.DENY else "",
     )
 
 

@@ -78,6 +78,7 @@ class BaseResult(Generic[Output]):
     - ``args``: what was run. ``returncode``: as ``subprocess`` has it, negative for a signal.
     - ``signal``: the signal that ended it, or None; an exit status of 137 is not a signal.
     - ``timed_out``: whether the wall time ran out, whatever the command answered to that.
+    - ``memory_exceeded``: whether it was ended because it had more than ``Limits.memory``.
     - ``stdout``, ``stderr``: bytes as they came. Above the limit they are the beginning and the
       end; ``stdout_truncated`` and ``stderr_truncated`` say how many bytes are missing between,
       ``stdout_cut`` and ``stderr_cut`` at which place.
@@ -101,17 +102,23 @@ class BaseResult(Generic[Output]):
     stdout_cut: int = field(default=0, repr=False)
     stderr_cut: int = field(default=0, repr=False)
     swept: int = 0
+    memory_exceeded: bool = False
 
     @property
     def ok(self) -> bool:
         """Whether it ended by itself with status 0."""
-        return self.returncode == 0 and not self.timed_out
+        return self.returncode == 0 and not self.timed_out and not self.memory_exceeded
 
     @property
     def exit_status(self) -> int:
-        """As shells and ``timeout`` do it: 124 time-out, 128+n signal, else the command's own."""
+        """As shells and ``timeout`` do it: 124 time-out, 128+n signal, else the command's own.
+
+        137 for what had too much memory, as if the kernel had ended it for that.
+        """
         if self.timed_out:
             return _TIMED_OUT
+        if self.memory_exceeded:
+            return _SIGNALLED + _signal.SIGKILL
         return self.returncode if self.returncode >= 0 else _SIGNALLED - self.returncode
 
     @property
@@ -119,6 +126,8 @@ class BaseResult(Generic[Output]):
         """How it ended, in words."""
         if self.timed_out:
             return f"was ended after {self.duration:.1f} s: its time was up"
+        if self.memory_exceeded:
+            return f"was ended after {self.duration:.1f} s: it had more memory than its limit"
         if self.signal is not None:
             return f"was ended by signal {self.signal} ({_signal_name(self.signal)})"
         return f"exited with status {self.returncode}"

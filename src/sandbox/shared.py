@@ -53,12 +53,14 @@ class Shelf:
         self._idle: OrderedDict[Slot, None] = OrderedDict()  # the oldest first
         self._owner = os.getpid()
 
-    def borrow(self, policy: SandboxPolicy, workspace: str | None) -> Slot:
+    def borrow(self, policy: SandboxPolicy, workspace: str | None, place: str = "/") -> Slot:
         """A sandbox for a policy and a workspace, made when none is free; to be given back.
+
+        ``place`` is as for ``Sandbox``.
 
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
-        key = (policy, workspace, home())
+        key = (policy, workspace, place, home())
         with self._lock.held:
             self._after_fork()
             for slot in self._slots.get(key, ()):
@@ -68,7 +70,7 @@ class Shelf:
                     return slot
         if workspace is not None:
             existing_directory(workspace)
-        made = Slot(key, Sandbox(policy, workspace=workspace))
+        made = Slot(key, Sandbox(policy, workspace=workspace, place=place))
         with self._lock.held:
             self._slots.setdefault(key, []).append(made)
         return made
@@ -153,7 +155,10 @@ def run(
     """
     chosen = _default if policy is None else checked(policy)
     place = how["cwd"] = working_directory(how.get("cwd"))
-    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
+    if needs_workspace(chosen):
+        slot = _shelf.borrow(chosen, place)
+    else:
+        slot = _shelf.borrow(chosen, None, place if place.startswith("/tmp/") else "/")
     try:
         return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
     finally:

@@ -7,12 +7,13 @@ import gc
 import multiprocessing
 import os
 import resource
+import shutil
 import statistics
 import threading
 import time
 from pathlib import Path
 
-from casekit import NAMESPACES, alive, children
+from casekit import NAMESPACES, alive, children, python, skip
 
 import sandbox
 
@@ -194,3 +195,34 @@ def case_137_a_forked_caller_leaves_the_files_of_its_parents_sandbox(w: Path, o:
         os.waitpid(pid, 0)
         assert own.is_dir()
         assert box.run("touch $TMPDIR/f").ok
+
+
+_RUNTIMES = (
+    ("node -e 0", "node"),
+    ("java -version", "java"),
+    ("go version", "go"),
+    ("python3 -c 'import json, asyncio'", "python3"),
+)
+
+
+def case_138_runtimes_that_map_much_start_under_a_limit_of_memory(w: Path, o: Path) -> None:
+    policy = sandbox.workspace_write(w).with_limits(sandbox.Limits(memory=512 << 20))
+    with sandbox.Sandbox(policy) as box:
+        for command, tool in _RUNTIMES:
+            if shutil.which(tool) is not None:
+                result = box.run(command)
+                assert result.ok, (command, result.outcome, result.text)
+        takes = "held = [bytearray(8 << 20) for _ in range(90)]; import time; time.sleep(9)"
+        over = box.run([python(), "-c", takes])
+        assert over.memory_exceeded and over.exit_status == 137, over.text
+
+
+def case_138_a_temporary_directory_in_memory_has_a_size(w: Path, o: Path) -> None:
+    policy = sandbox.workspace_write(w).with_limits(sandbox.Limits(tmp=8 << 20))
+    with sandbox.Sandbox(policy) as box:
+        if box.enforcement.isolation != "namespaces":
+            skip("needs namespaces: elsewhere TMPDIR is a directory of the host")
+        for place in ("/tmp", "/dev/shm"):
+            assert box.run(f"head -c 7M /dev/zero >{place}/f").ok
+            full = box.run(f"head -c 9M /dev/zero >{place}/f")
+            assert full.returncode == 1 and "No space left" in full.err, full.text

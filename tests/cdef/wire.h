@@ -27,6 +27,7 @@ struct wire_run {
     int32_t reserved;
     uint32_t limits, programs, args, envs;
     uint64_t timeout_ns;
+    uint64_t memory;
 };
 struct wire_usage {
     uint64_t user_us, system_us;
@@ -42,6 +43,7 @@ struct wire_reply {
     uint32_t swept;
     uint32_t scoped;
     uint32_t timed_out;
+    uint32_t over_memory;
     struct wire_usage usage;
     int64_t duration_ns;
 };

@@ -274,7 +274,8 @@ class Arena:
 
     def run_all(self, names: list[str], box: Sandbox | None, network: str) -> dict[str, Any]:
         """All of these, outside or in a sandbox. What comes late is found with the next, or at the
-        end; of the last one."""
+        end; of the last one.
+        """
         self.reset()
         isolation = "" if box is None else box.enforcement.isolation
         context = self.context(isolation, network)

@@ -396,7 +396,9 @@ class Probes:
         return "traces its parent"
 
     def PRC17d(self) -> str:
-        resource.prlimit(self.lane, resource.RLIMIT_NPROC, resource.getrlimit(resource.RLIMIT_NPROC))
+        resource.prlimit(
+            self.lane, resource.RLIMIT_NPROC, resource.getrlimit(resource.RLIMIT_NPROC)
+        )
         return "limited its parent"
 
     def PRC18(self) -> str:

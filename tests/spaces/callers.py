@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import sandbox
 from casekit import skip
 from spacekit import MARK, helpers, marked, new_mark, space
 
+import sandbox
 from sandbox import workspace_write
 
 ROOT = Path(sandbox.__file__).resolve().parent.parent

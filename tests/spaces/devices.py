@@ -25,7 +25,10 @@ def dev_has_what_programs_need_and_nothing_else(w: Path, o: Path) -> None:
             "disk": "os.open('/dev/kmsg', os.O_RDONLY)",
         }
         found = inside(box, acts)
-        assert found.pop("device") in ("EPERM", "EACCES") and found.pop("new") in ("EROFS", "EACCES")
+        assert found.pop("device") in ("EPERM", "EACCES") and found.pop("new") in (
+            "EROFS",
+            "EACCES",
+        )
         assert found == {"full": "ENOSPC", "terminal": "ENXIO", "disk": "ENOENT"}
 
 
@@ -101,7 +104,7 @@ def tmp_is_private_and_gone_afterwards(w: Path, o: Path) -> None:
         with space(w) as box:
             assert box.run(f"cat {ours}").returncode != 0
             assert box.run(f"touch /tmp/{mark} && echo $TMPDIR").check().out == "/tmp\n"
-            assert box.run(f"ls -A /tmp; stat -c %a /tmp").check().out.split() == [mark, "1777"]
+            assert box.run("ls -A /tmp; stat -c %a /tmp").check().out.split() == [mark, "1777"]
         assert not Path(f"/tmp/{mark}").exists()
         with space(w) as box:
             assert box.run("ls -A /tmp").out == ""
@@ -136,7 +139,10 @@ def switches_of_the_kernel_are_read_only(w: Path, o: Path) -> None:
     with space(w) as box:
         found = inside(box, {path: f"os.open({path!r}, os.O_WRONLY)" for path in there})
         assert set(found.values()) <= {"EROFS", "EACCES", "ENOENT"}, found
-        modes = {"mode": "os.chmod('/proc/sys/kernel/hostname', 0o666)", "sys": "os.chmod('/sys', 0)"}
+        modes = {
+            "mode": "os.chmod('/proc/sys/kernel/hostname', 0o666)",
+            "sys": "os.chmod('/sys', 0)",
+        }
         assert set(inside(box, modes).values()) == {"EROFS"}
 
 

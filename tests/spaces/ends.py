@@ -7,8 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-import sandbox
 from spacekit import MARK, marked, new_mark, program, space
+
+import sandbox
 
 # Those whose default is not to end a process.
 _HARMLESS = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH)
@@ -53,7 +54,9 @@ def signals_that_end_nobody_end_nobody(w: Path, o: Path) -> None:
     with space(w) as box:
         for number in _HARMLESS:
             assert box.run(["sh", "-c", f"kill -{number.value} $$; exit 7"]).returncode == 7
-        caught = "import os, signal; signal.signal(15, lambda *a: os._exit(9)); os.kill(os.getpid(), 15)"
+        caught = (
+            "import os, signal; signal.signal(15, lambda *a: os._exit(9)); os.kill(os.getpid(), 15)"
+        )
         assert box.run(program(caught)).returncode == 9
         ignored = "trap '' TERM INT HUP; kill -TERM $$; kill -INT $$; kill -HUP $$; exit 8"
         assert box.run(["sh", "-c", ignored]).returncode == 8

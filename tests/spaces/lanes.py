@@ -79,7 +79,10 @@ def no_fd_of_a_lane_can_be_taken(w: Path, o: Path) -> None:
         found = inside(box, acts)
         assert set(found.values()) <= {"EACCES", "EPERM", "ENOENT"}, found
         # The same calls on a process that may be asked: itself.
-        own = {"open": "os.open('/proc/self/fd/0', os.O_RDONLY)", "look": "os.stat('/proc/self/fd/0')"}
+        own = {
+            "open": "os.open('/proc/self/fd/0', os.O_RDONLY)",
+            "look": "os.stat('/proc/self/fd/0')",
+        }
         assert inside(box, own) == all_of(own, "ok")
 
 
@@ -169,7 +172,9 @@ def lanes_of_one_sandbox_do_not_see_each_other(w: Path, o: Path) -> None:
         code = "import json, os; print(json.dumps([n for n in os.listdir('/proc') if n.isdigit()]))"
         seen = json.loads(box.run(program(code)).check().out)
         assert len(seen) == 2, seen  # its lane, and itself
-        everybody = "import os, signal; signal.signal(15, signal.SIG_IGN); os.kill(-1, 9); print('no')"
+        everybody = (
+            "import os, signal; signal.signal(15, signal.SIG_IGN); os.kill(-1, 9); print('no')"
+        )
         try:
             box.run(program(everybody))
         finally:

@@ -203,9 +203,9 @@ print(found.st_size, int(found.st_mtime), found.st_ino == int(sys.argv[2]), "use
     with space(w, policy) as box:
         found = inside(box, acts, secret, closet, w)
         assert set(found.values()) <= {"EACCES"}, found
-        size, mtime, same, names = box.run(
-            program(facts, secret, secret.stat().st_ino)
-        ).check().out.split()
+        size, mtime, same, names = (
+            box.run(program(facts, secret, secret.stat().st_ino)).check().out.split()
+        )
         assert (size, same, names) == ("0", "False", "False") and mtime != "12345"
         change = {
             "write": "write(A[0])",
@@ -268,7 +268,11 @@ def where_reading_is_denied_only_what_is_named_is_read(w: Path, o: Path) -> None
         os.chdir(w)
         first = box.run("cat f /etc/passwd")
         assert first.ok and first.out.startswith("ours"), first.text
-        acts = {"file": "read(A[0] + '/file')", "group": "read('/etc/group')", "home": "os.listdir('/')"}
+        acts = {
+            "file": "read(A[0] + '/file')",
+            "group": "read('/etc/group')",
+            "home": "os.listdir('/')",
+        }
         found = inside(box, acts, o)
         assert found["file"] == found["group"] == "EACCES", found
 

@@ -16,13 +16,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import _sandcore
-import sandbox
 from casekit import mount, private_mounts, skip
-from sandbox.backends.linux import LinuxBackend
 from spacekit import program, space
 
+import _sandcore
+import sandbox
 from sandbox import Sandbox, workspace_write
+from sandbox.backends.linux import LinuxBackend
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 NEWUSER, NEWPID = 0x10000000, 0x20000000
@@ -44,7 +44,10 @@ def _landlock_and(w: Path, o: Path, *expected: str) -> None:
         assert box.run("touch made && echo fine").out == "fine\n"
         assert box.run(["touch", str(o / "made")]).returncode != 0
         assert box.run("sleep 300 & setsid sleep 300", timeout=0.3).timed_out
-    for what in (workspace_write(w).with_require("namespaces"), workspace_write(w).with_network("loopback")):
+    for what in (
+        workspace_write(w).with_require("namespaces"),
+        workspace_write(w).with_network("loopback"),
+    ):
         try:
             Sandbox(what, workspace=w)
         except sandbox.Unenforceable as error:
@@ -67,7 +70,8 @@ def _own_user_namespace() -> None:
 
 def _refuse(numbers: Sequence[int], error: int, *, flag: int = 0, value: int = 0) -> None:
     """A filter that answers these calls with an errno; `flag`: only with this bit in the first
-    argument; `value`: only with this second one."""
+    argument; `value`: only with this second one.
+    """
     allow, deny = 0x7FFF0000, 0x00050000 | error
     code: list[tuple[int, int, int, int]] = [(0x20, 0, 0, 0)]
     for number in numbers:
@@ -233,7 +237,10 @@ print("as it should be")
 
 def in_a_sandbox_of_ours(w: Path, o: Path) -> None:
     """In either isolation."""
-    places = [str(Path(__file__).resolve().parent.parent), str(Path(sandbox.__file__).resolve().parents[1])]
+    places = [
+        str(Path(__file__).resolve().parent.parent),
+        str(Path(sandbox.__file__).resolve().parents[1]),
+    ]
     for isolation in ("landlock", "auto"):
         os.environ["SANDBOX_ISOLATION"] = isolation
         with Sandbox(workspace_write(w, read=places)) as box:

@@ -152,6 +152,7 @@ cdef extern from "wire.h" nogil:
         uint32_t args
         uint32_t envs
         uint64_t timeout_ns
+        uint64_t memory
     struct wire_usage:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
@@ -164,6 +165,7 @@ cdef extern from "wire.h" nogil:
         uint32_t swept
         uint32_t scoped
         uint32_t timed_out
+        uint32_t over_memory
         wire_usage usage
         int64_t duration_ns
 
@@ -177,7 +179,7 @@ cdef extern from "client.h" nogil:
         int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
-    int client_lane(client *c, wire_reply *ready)
+    int client_lane(client *c, uint32_t processes, wire_reply *ready)
     void client_end(const client *c)
     void client_close(client *c)
     void client_end_lane(int lane)

@@ -11,13 +11,14 @@ class LaneLost(Exception):
 Outcome = namedtuple(
     "Outcome",
     "started status timed_out stage errno detail stdout stdout_head stdout_total "
-    "stderr stderr_head stderr_total swept drained_early usage duration")
+    "stderr stderr_head stderr_total swept drained_early over_memory usage duration")
 Outcome.__doc__ = """What became of one request.
 
 `started` is False when a stage failed: then `stage`, `errno` and `detail` say which, and nothing ran.
 `status` is the leader's wait status. `stdout` and `stderr` hold what was kept: all of it, or the
 first `*_head` bytes and the last ones when `*_total` is more than their length. `swept`: processes
 that outlived the leader and were ended. `drained_early`: output was still open when they were.
+`over_memory`: the tree was ended because it had too much.
 `usage`: (user s, system s, max rss KiB, minor faults, major faults, blocks in, blocks out, voluntary
 switches, involuntary switches) of the whole tree. `duration` is in seconds."""
 
@@ -83,15 +84,19 @@ cdef class Helper:
         if self.closed and self.users == 0:
             client_close(&self.c)
 
-    def lane(self):
-        """Opens a lane. StageError when it could not confine itself; LaneLost without a helper."""
+    def lane(self, uint32_t processes=0):
+        """Opens a lane. StageError when it could not confine itself; LaneLost without a helper.
+
+        processes: how many its command may have at one time, threads counted; 0: any number. With
+        namespaces, from Linux 6.14 on; StageError with the stage "limits" elsewhere.
+        """
         cdef wire_reply ready
         cdef int socket
         if self.closed or self.c.owner != getpid():
             raise LaneLost("the helper is closed")
         self.users += 1
         with nogil:
-            socket = client_lane(&self.c, &ready)
+            socket = client_lane(&self.c, processes, &ready)
         self.leave()
         if socket == -EPIPE:
             raise LaneLost("the helper has ended")
@@ -154,7 +159,8 @@ cdef class Lane:
 
     def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
             limits=(), bytes input=None, int stdin=-1, int stdout=-1, int stderr=-1,
-            Py_ssize_t out_cap=0, Py_ssize_t err_cap=0, timeout=None, bint keep_session=False):
+            Py_ssize_t out_cap=0, Py_ssize_t err_cap=0, timeout=None, bint keep_session=False,
+            uint64_t memory=0):
         """Runs one command to the end of its whole tree.
 
         Parameters:
@@ -166,6 +172,8 @@ cdef class Lane:
             stdout, stderr: a fd, or -1 to capture at most out_cap and err_cap bytes.
             timeout: seconds, None for ever; then the tree is killed.
             keep_session: stay in the caller's session and process group, for a terminal.
+            memory: bytes that the whole tree may have, 0 for any number; looked at from time to
+                time, in a lane that is `scoped`. The stage "limits" fails in others.
 
         Returns an Outcome. Raises LaneLost, and what a Python signal handler raises (the tree is
         killed first). ValueError for impossible arguments.
@@ -177,7 +185,8 @@ cdef class Lane:
             raise LaneLost("the lane is closed")
         if self.running:
             raise ValueError("a lane runs one command at a time")
-        request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1)
+        request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1, 0, 0,
+                           memory)
         setup.lane = self.socket
         setup.request = <const uint8_t *><const char *>request
         setup.request_size = len(request)
@@ -219,7 +228,7 @@ cdef class Lane:
             run_free(&state)
 
     def start(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
-              fds, limits=(), timeout=None, bint terminal=False):
+              fds, limits=(), timeout=None, bint terminal=False, uint64_t memory=0):
         """Starts a command that goes on by itself; `wait` has what comes of it.
 
         Parameters as for `run`, and:
@@ -243,7 +252,7 @@ cdef class Lane:
             handed[index] = fd
         span = 0 if timeout is None else max(_nanoseconds(timeout), 1)
         request = _request(programs, argv, env, env_count, cwd, limits, False, -1,
-                           WIRE_BACKGROUND | (WIRE_TERMINAL if terminal else 0), span)
+                           WIRE_BACKGROUND | (WIRE_TERMINAL if terminal else 0), span, memory)
         cdef const uint8_t *at = <const uint8_t *><const char *>request
         cdef size_t size = len(request)
         self.outcome = None
@@ -331,7 +340,8 @@ cdef class Lane:
 
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
-                    bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0):
+                    bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0,
+                    uint64_t memory=0):
     cdef wire_run header
     cdef plan_limit limit
     strings = b"\0".join((cwd, *programs, *argv, env))
@@ -353,6 +363,7 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
     header.programs = len(programs)
     header.args = len(argv)
     header.envs = env_count
+    header.memory = memory
     header.timeout_ns = timeout_ns
     table.insert(0, (<const char *>&header)[: sizeof(header)])
     table.append(strings)
@@ -384,7 +395,7 @@ cdef _outcome(const run_c *state, double duration):
         reply.kind != WIRE_FAILED, reply.status, bool(state.timed_out),
         stage_name(reply.report.stage).decode(), reply.report.error, reply.report.detail,
         out, out_head, out_total, err, err_head, err_total,
-        reply.swept, bool(state.drained_early),
+        reply.swept, bool(state.drained_early), bool(reply.over_memory),
         (usage.user_us / 1e6, usage.system_us / 1e6, usage.max_rss_kib, usage.minor_faults,
          usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
          usage.involuntary_switches),

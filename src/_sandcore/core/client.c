@@ -166,18 +166,18 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     return 0;
 }
 
-int client_lane(struct client *client, struct wire_reply *ready)
+int client_lane(struct client *client, uint32_t processes, struct wire_reply *ready)
 {
     int pair[2];
+    struct wire_lane order = {.kind = WIRE_LANE, .processes = processes};
     int32_t none[WIRE_MAX_SCRATCH];
-    uint32_t kind = WIRE_LANE;
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return -errno;
     }
     int32_t theirs = pair[1];
-    int error = packet_send(client->control, &kind, sizeof kind, &theirs, 1);
+    int error = packet_send(client->control, &order, sizeof order, &theirs, 1);
     close(pair[1]);
     if (error == 0) {
         error = receive_ready(pair[0], ready, none);

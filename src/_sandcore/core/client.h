@@ -21,8 +21,9 @@ struct client {
 int client_start(const char *helper, const void *blob, size_t size, struct client *out,
                  struct stage_report *report);
 
-/* Opens a lane: its socket, or a negative errno with the stage in ready->report. */
-int client_lane(struct client *client, struct wire_reply *ready);
+/* Opens a lane for at most so many processes (0: any number): its socket, or a negative errno with the
+ * stage in ready->report. */
+int client_lane(struct client *client, uint32_t processes, struct wire_reply *ready);
 
 /* Makes the helper a nursery. 0, or a negative errno with the stage in ready->report. */
 int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready);

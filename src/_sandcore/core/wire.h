@@ -55,6 +55,12 @@ enum wire_flags {
     WIRE_FLAGS = (1u << 4) - 1,
 };
 
+/* The packet of WIRE_LANE. */
+struct wire_lane {
+    uint32_t kind;
+    uint32_t processes; /* of a command at one time, threads counted; 0: any number */
+};
+
 /* The packet of WIRE_DIRECT. */
 struct wire_direct {
     uint32_t kind;
@@ -72,6 +78,7 @@ struct wire_run {
     int32_t reserved;
     uint32_t limits, programs, args, envs; /* counts */
     uint64_t timeout_ns; /* with WIRE_BACKGROUND: the tree is killed after so long; 0: never */
+    uint64_t memory;     /* bytes that the whole tree may have; 0: any number; not for a nursery */
 };
 
 struct wire_usage {
@@ -89,6 +96,7 @@ struct wire_reply {
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
     uint32_t scoped;         /* READY: the signal scope was proved; kill(-1) ends just this tree */
     uint32_t timed_out;      /* DONE, in the background: its time was up */
+    uint32_t over_memory;    /* DONE: the tree was ended because it had too much */
     struct wire_usage usage; /* DONE */
     int64_t duration_ns;     /* DONE, in the background: from start to end */
 };

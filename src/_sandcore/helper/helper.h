@@ -40,6 +40,7 @@ struct helper {
     int32_t root_fd;      /* pidfd of the root; lanes inherit it */
     int32_t scoped;       /* the signal scope of the process at hand was proved */
     int32_t group;        /* of the root, as numbered outside of all namespaces */
+    uint32_t processes;   /* of the lane to start: how many at one time; 0: any number */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
 };
 
@@ -84,6 +85,7 @@ struct request {
     int32_t pid, pidfd; /* of the child; 0 and -1 when there is none */
     int32_t background; /* goes on by itself */
     uint64_t timeout_ns;
+    uint64_t memory; /* bytes for its tree; 0: any */
     void *mapped_body, *mapped_pointers;
     size_t body_bytes, pointer_bytes;
 };
@@ -115,6 +117,27 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
 void mounts_reopen(const struct policy_view *policy);
+
+/* As the first process of a pid namespace, with capabilities: at most this many others at one time,
+ * threads counted; 0: any number. -EOPNOTSUPP where the kernel cannot. */
+int limits_take_processes(uint32_t most);
+
+/* Looking at the memory of a command's tree. */
+struct memory_watch {
+    uint64_t most;      /* bytes; 0: there is no limit, and nothing to look at */
+    int64_t pause_ns;   /* from here to the next look */
+    int64_t doubted_ns; /* since when it may be too much; 0: it is not */
+    int32_t proc;       /* fd of /proc, -1: none */
+    int32_t exceeded;
+};
+
+/* Begins; the watch is to be closed whatever this returns. Zero or a negative errno. */
+int memory_open(struct memory_watch *watch, uint64_t most);
+
+/* True when all processes below this one, in whose signal scope nobody else is, have more memory. */
+int memory_look(struct memory_watch *watch);
+
+void memory_close(struct memory_watch *watch);
 
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);

@@ -24,6 +24,7 @@ struct command {
     int32_t background, timed_out;
     int64_t began_ns, until_ns; /* until_ns: when its time is up */
     struct wire_usage usage;
+    struct memory_watch memory;
 };
 
 static int64_t now_ns(void)
@@ -35,14 +36,19 @@ static int64_t now_ns(void)
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
-static int enter_lane(struct helper *helper)
+static int enter_lane(struct helper *helper, struct stage_report *report)
 {
     int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
+    report->stage = STAGE_LIMITS;
     if (!helper_has_namespaces(helper)) {
-        return 0;
+        return helper->processes ? -EOPNOTSUPP : 0;
     }
     long error = SYS_5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (error == 0) {
+        error = limits_take_processes(helper->processes);
+    }
+    if (error == 0) {
+        report->stage = STAGE_MOUNTS;
         error = mounts_make_proc(&helper->policy, ruleset);
     }
     if (error == 0) {
@@ -53,8 +59,7 @@ static int enter_lane(struct helper *helper)
 
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
-    report->stage = STAGE_MOUNTS;
-    int entered = enter_lane(helper);
+    int entered = enter_lane(helper, report);
     if (entered) {
         return entered;
     }
@@ -103,23 +108,16 @@ static int anything_left(struct command *command)
 
 enum happening { ROOT_ENDED, CALLER_SPOKE, LEADER_ENDED, TIME_PASSED };
 
-/* How long to sleep until the next look at a command. */
-static int64_t nap(const struct command *command)
+/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: after the pause;
+ * INT64_MAX: never. */
+static enum happening await(const struct helper *helper, int socket, int leader, int64_t pause_ns)
 {
-    int64_t rest = command->until_ns == INT64_MAX ? LOOK_NS : command->until_ns - now_ns();
-    return rest < 0 ? 0 : rest < LOOK_NS ? rest : LOOK_NS;
-}
-
-/* What happens first; leader is the pidfd of a command, -1: none. TIME_PASSED: a nap, after which
- * orphans of a long command are looked for, or they stay zombies until it ends. */
-static enum happening await(const struct helper *helper, int socket, int leader, int64_t nap_ns)
-{
-    struct timespec pause = {.tv_nsec = nap_ns};
+    struct timespec pause = {.tv_sec = pause_ns / SECOND_NS, .tv_nsec = pause_ns % SECOND_NS};
     struct pollfd events[3] = {{.fd = helper->root_fd, .events = POLLIN},
                                {.fd = socket, .events = POLLIN},
                                {.fd = leader, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, leader < 0 ? 0 : &pause, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 3, pause_ns == INT64_MAX ? 0 : &pause, 0, 0);
         if (ready == 0) {
             return TIME_PASSED;
         }
@@ -132,22 +130,36 @@ static enum happening await(const struct helper *helper, int socket, int leader,
     }
 }
 
-/* After a nap: true when the leader has ended or must. */
-static int is_over(struct command *command)
+/* How long to sleep until something is to be looked at: the memory of a tree with a limit of it, the
+ * clock, and orphans of a long command, or they stay zombies until it ends. */
+static int64_t nap(const struct command *command, int leader)
+{
+    int64_t pause = leader < 0 ? INT64_MAX : LOOK_NS;
+    pause = command->memory.most ? command->memory.pause_ns : pause;
+    if (leader >= 0 && command->until_ns != INT64_MAX) {
+        int64_t rest = command->until_ns - now_ns();
+        pause = rest < pause ? rest : pause;
+    }
+    return pause < 0 ? 0 : pause;
+}
+
+/* After a nap: true when the leader (-1: nobody waits for it any more) has ended, or the tree must. */
+static int is_over(struct command *command, int leader)
 {
     anything_left(command);
     command->timed_out = !command->ended && now_ns() >= command->until_ns;
-    return command->ended || command->timed_out;
+    return (leader >= 0 && command->ended) || command->timed_out ||
+           (command->memory.most && memory_look(&command->memory));
 }
 
-/* Waits until the leader ends (its pidfd; -1: it has), its time is up, or the caller has had enough.
- * False: caller or root is gone. */
+/* Waits until the leader ends (its pidfd; -1: it has), its time is up, its tree has too much memory, or
+ * the caller has had enough. False: caller or root is gone. */
 static int await_order(const struct helper *helper, int socket, struct command *command, int leader)
 {
     enum happening first;
     do {
-        first = await(helper, socket, leader, nap(command));
-    } while (first == TIME_PASSED && !is_over(command));
+        first = await(helper, socket, leader, nap(command, leader));
+    } while (first == TIME_PASSED && !is_over(command, leader));
     if (first != CALLER_SPOKE) {
         return first != ROOT_ENDED;
     }
@@ -172,7 +184,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
     uint32_t swept = 0;
     int present = await_order(helper, socket, command, command->pidfd);
     int left = anything_left(command);
-    if (present && left && command->ended && !command->background) {
+    if (present && left && command->ended && !command->background && !command->memory.exceeded) {
         struct wire_reply early = {
             .kind = WIRE_EXITED, .pid = command->pid, .status = command->status};
         helper_send(socket, &early, 0, 0);
@@ -194,6 +206,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .status = command->status,
                               .swept = swept,
                               .timed_out = (uint32_t)command->timed_out,
+                              .over_memory = (uint32_t)command->memory.exceeded,
                               .usage = command->usage,
                               .duration_ns =
                                   command->background ? now_ns() - command->began_ns : 0};
@@ -224,6 +237,18 @@ static void settle_group(const struct helper *helper, struct plan *plan)
     plan->group = 0;
 }
 
+/* Without a scope one cannot tell whose processes are whose. */
+static void watch_memory(const struct helper *helper, struct request *request,
+                         struct memory_watch *watch)
+{
+    int error = memory_open(watch, request->memory);
+    error = request->memory && !helper->scoped ? -EOPNOTSUPP : error;
+    if (error && request->plan.report.stage == STAGE_NONE) {
+        request->plan.report =
+            (struct stage_report){.stage = STAGE_LIMITS, .error = -error, .detail = -1};
+    }
+}
+
 static void set_clock(struct command *command, const struct request *request)
 {
     command->until_ns = INT64_MAX;
@@ -246,14 +271,16 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     plan->flags |= PLAN_DIE_WITH_PARENT;
     settle_group(helper, plan);
+    struct command command = {.background = request->background};
+    watch_memory(helper, request, &command.memory);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
     if (request->pid > 0) {
-        struct command command = {
-            .pid = request->pid, .pidfd = request->pidfd, .background = request->background};
+        command.pid = request->pid;
+        command.pidfd = request->pidfd;
         set_clock(&command, request);
         if (request->background && plan->report.stage == STAGE_NONE) {
             send_started(socket, request);
@@ -263,6 +290,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     } else {
         send_failure(socket, plan);
     }
+    memory_close(&command.memory);
     request_release(request);
     drop_signals();
     mounts_reopen(&helper->policy);
@@ -276,7 +304,7 @@ void lane_main(struct helper *helper, int socket)
     report.stage = error ? report.stage : STAGE_NONE;
     report.error = (int32_t)-error;
     helper_send_ready(helper, socket, &report, 0, 0);
-    while (error == 0 && await(helper, socket, -1, 0) == CALLER_SPOKE) {
+    while (error == 0 && await(helper, socket, -1, INT64_MAX) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {

@@ -11,6 +11,7 @@
 #include "helper.h"
 #include "landlock.h"
 #include "sys.h"
+#include "text.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { NONE = -1, SCRATCH_MODE = 01777 };
+enum { NONE = -1, FILE_BYTES = 4096, SCRATCH_MODE = 01777 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
@@ -188,24 +189,18 @@ static int place_devices(struct layout *layout, const struct policy_mount *mount
     return error ? error : grant(layout, "/dev/pts", mount->access);
 }
 
-/* The number as text; out holds twenty digits and the end. */
-static const char *to_text(uint64_t number, char *out)
-{
-    char *at = out + 20;
-    *at = '\0';
-    do {
-        *--at = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    return at;
-}
-
+/* Files count too: each takes a kilobyte of the kernel's memory, however little is in it. */
 static int place_own(const struct policy_mount *mount, const char *path)
 {
-    char digits[21];
+    char digits[TEXT_NUMBER], files[TEXT_NUMBER];
     int is_scratch = mount->kind == POLICY_MOUNT_SCRATCH;
-    const char *options[] = {"mode", is_scratch ? "1777" : "0755", "size",
-                             is_scratch ? to_text(mount->size, digits) : "65536", 0};
+    const char *options[] = {"mode",
+                             is_scratch ? "1777" : "0755",
+                             "size",
+                             is_scratch ? text_of(mount->size, digits) : "65536",
+                             "nr_inodes",
+                             is_scratch ? text_of(mount->size / FILE_BYTES, files) : "4096",
+                             0};
     if (is_scratch && mount->size == 0) {
         options[2] = 0;
     }
@@ -361,8 +356,15 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
 void mounts_reopen(const struct policy_view *policy)
 {
     for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
-            SYS_3(SYS_fchmodat, AT_FDCWD, policy->strings + policy->mounts[i].path, SCRATCH_MODE);
+        const char *path = policy->strings + policy->mounts[i].path;
+        struct statx found = {0};
+        if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
+            continue;
+        }
+        /* Not without need: the caller sees by the time of change whether there is something to do. */
+        long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
+        if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
+            SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
         }
     }
 }

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "helper.h"
 #include "sys.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,50 +29,28 @@ struct interface {
 #define INTERFACE_UP 0x1
 _Static_assert(sizeof(struct interface) == 40, "the kernel reads all of a struct ifreq");
 
-static int write_file(int directory, const char *name, const char *text, size_t size)
+static char *put_number(char *at, uint32_t number, char behind)
 {
-    long fd = SYS_4(SYS_openat, directory, name, O_WRONLY | O_CLOEXEC, 0);
-    if (fd < 0) {
-        return (int)fd;
-    }
-    long written = SYS_3(SYS_write, fd, text, size);
-    SYS_1(SYS_close, fd);
-    if (written < 0) {
-        return (int)written;
-    }
-    return (size_t)written == size ? 0 : -EIO;
-}
-
-static char *put_number(char *at, uint32_t number)
-{
-    char digits[10];
-    int count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    while (count) {
-        *at++ = digits[--count];
-    }
-    return at;
+    char digits[TEXT_NUMBER];
+    const char *text = text_of(number, digits);
+    size_t length = strlen(text);
+    memcpy(at, text, length);
+    at[length] = behind;
+    return at + length + 1;
 }
 
 /* One line of a map: these numbers are themselves inside. */
 static char *put_line(char *at, uint32_t first, uint32_t count)
 {
-    at = put_number(at, first);
-    *at++ = ' ';
-    at = put_number(at, first);
-    *at++ = ' ';
-    at = put_number(at, count);
-    *at++ = '\n';
-    return at;
+    at = put_number(at, first, ' ');
+    at = put_number(at, first, ' ');
+    return put_number(at, count, '\n');
 }
 
 static int write_map(int directory, const char *name, uint32_t first, uint32_t count)
 {
     char line[LINE];
-    return write_file(directory, name, line, (size_t)(put_line(line, first, count) - line));
+    return text_write(directory, name, line, (size_t)(put_line(line, first, count) - line));
 }
 
 /* Of each range of a map the first number and the count, mapped to itself; the length of that. */
@@ -110,7 +89,7 @@ static int map_same(int directory, const char *name, const char *ours)
         return (int)size;
     }
     /* What is written for a line is never longer than the line, which is padded. */
-    return write_file(directory, name, out, same_ranges(map, (size_t)size, out));
+    return text_write(directory, name, out, same_ranges(map, (size_t)size, out));
 }
 
 static int map_all(int directory)
@@ -122,7 +101,7 @@ static int map_all(int directory)
 /* Only one's own; what other groups there were still count, under the name of nobody's. */
 static int map_self(int directory, uint32_t user, uint32_t group)
 {
-    int error = write_file(directory, "setgroups", "deny", 4);
+    int error = text_write(directory, "setgroups", "deny", 4);
     if (error == 0) {
         error = write_map(directory, "uid_map", user, 1);
     }

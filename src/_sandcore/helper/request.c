@@ -90,6 +90,7 @@ static int read_request(struct request *request, size_t size)
     if (body == 0 || pointers == 0) {
         return -ENOMEM;
     }
+    request->memory = run->memory;
     if (!(run->flags & WIRE_KEEP_SESSION)) {
         request->plan.flags |= PLAN_NEW_SESSION;
     }

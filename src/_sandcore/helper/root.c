@@ -185,16 +185,21 @@ static void drain_signals(int signals)
 /* The caller's next word: a lane, or to be a nursery, which does not come back. */
 static int take_order(struct helper *helper, int signals)
 {
-    struct wire_direct order = {0};
+    union {
+        uint32_t kind;
+        struct wire_lane lane;
+        struct wire_direct direct;
+    } order = {0};
     int32_t socket;
     long size = helper_receive(HELPER_CONTROL, &order, sizeof order, &socket, 1);
-    if (size == sizeof order && order.kind == WIRE_DIRECT) {
+    if (size == sizeof order.direct && order.kind == WIRE_DIRECT) {
         close_fd(signals);
-        nursery_main(helper, order.cookie);
+        nursery_main(helper, order.direct.cookie);
     }
-    if (size != sizeof order.kind || order.kind != WIRE_LANE || socket < 0) {
+    if (size != sizeof order.lane || order.kind != WIRE_LANE || socket < 0) {
         return 0;
     }
+    helper->processes = order.lane.processes;
     start_lane(helper, socket, signals);
     return 1;
 }

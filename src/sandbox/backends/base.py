@@ -50,9 +50,10 @@ class Request:
     """One command, ready for the operating system.
 
     ``programs`` are candidates for execve in the order of PATH; ``env`` is a block of ``env_count``
-    NUL-terminated items; ``limits`` are (resource, soft, hard), from ``Seat.rlimits``. ``stdin`` is
-    a fd, or -1 for nothing to read; ``stdout`` and ``stderr`` are fds, or -1 to capture at most
-    ``cap`` bytes. ``timeout`` is in seconds.
+    NUL-terminated items; ``limits`` are (resource, soft, hard), and ``memory`` bytes of its whole
+    tree, 0 for any number, both as the seat has them. ``stdin`` is a fd, or -1 for nothing to read;
+    ``stdout`` and ``stderr`` are fds, or -1 to capture at most ``cap`` bytes. ``timeout`` is in
+    seconds.
     """
 
     programs: Sequence[bytes]
@@ -61,6 +62,7 @@ class Request:
     env_count: int
     cwd: bytes
     limits: Sequence[tuple[int, int, int]]
+    memory: int
     cap: int
     timeout: float | None
     input: bytes | None = None
@@ -77,6 +79,7 @@ class Outcome(NamedTuple):
     nothing ran. ``status`` is a wait status. ``stdout`` holds all, or the first ``stdout_head``
     bytes and the last ones where ``stdout_total`` is more than its length. ``swept``: processes
     that outlived the command and were ended; ``drained_early``: its output was still open then.
+    ``over_memory``: its tree was ended because it had too much.
     ``usage``: seconds of user and system time, KiB at the largest, and six counters.
     """
 
@@ -94,6 +97,7 @@ class Outcome(NamedTuple):
     stderr_total: int
     swept: int
     drained_early: bool
+    over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
 
@@ -106,6 +110,7 @@ class Question(NamedTuple):
     home: str
     tmp: str
     homes: tuple[str, ...]
+    place: str
 
 
 class Running(Protocol):
@@ -127,13 +132,16 @@ class Running(Protocol):
 
 
 class Seat(Protocol):
-    """A place for one command at a time, with a temporary directory of its own."""
+    """A place for one command at a time, with a temporary directory of its own.
+
+    ``rlimits`` and ``memory``: the limits that it was taken with, for the request; ``enforcement``
+    says which of them are enforced less than they say.
+    """
 
     tmp: str
     enforcement: Enforcement
-
-    def rlimits(self, limits: Limits) -> Sequence[tuple[int, int, int]]:
-        """Limits as the kernel takes them here."""
+    rlimits: Sequence[tuple[int, int, int]]
+    memory: int
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
@@ -157,8 +165,11 @@ class Confinement(Protocol):
     def is_current(self) -> bool:
         """False when the host has changed so that it must be made anew. Cheap."""
 
-    def seat(self) -> Seat:
-        """A free place; made if there is none. Raises what starting raises."""
+    def seat(self, limits: Limits) -> Seat:
+        """A free place for a command with these limits; made if there is none.
+
+        Raises what starting raises.
+        """
 
     def clear(self) -> None:
         """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""

@@ -6,7 +6,9 @@ said (the design's table).
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,9 +26,11 @@ __all__ = [
     "check_filters",
     "check_host",
     "check_ownership",
+    "counts_processes",
     "weaker_host",
     "weaker_limits",
     "weaker_program",
+    "why_unsampled",
 ]
 
 _ABI_SCOPES = 6
@@ -129,8 +133,46 @@ def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
         yield Weaker("own-program", cause, "install sandcore outside the workspace")
 
 
-def weaker_limits(limits: Limits) -> Iterator[Weaker]:
-    """Limits that this isolation enforces less than they say."""
-    if limits.processes is not None:
+def counts_processes(release: str) -> bool:
+    """Whether a pid namespace can be told how many processes it holds: from Linux 6.14 on.
+
+    Before, the number that is written for that is the whole machine's.
+    """
+    found = re.match(r"(\d+)\.(\d+)", release)
+    new_enough = found is not None and (int(found[1]), int(found[2])) >= (6, 14)
+    return new_enough and os.path.exists("/proc/sys/kernel/ns_last_pid")
+
+
+def why_unsampled(resolved: ResolvedPolicy, isolation: str, abi: int) -> str:
+    """Why a lane cannot look at the memory of its command's processes; empty: it can."""
+    if resolved.access("/proc") is Access.DENY:
+        return "the policy denies /proc, where the lane would look"
+    if isolation == "landlock" and abi < _ABI_SCOPES:
+        return (
+            f"without signal scopes (Landlock ABI {_ABI_SCOPES}) a lane cannot tell whose they are"
+        )
+    return ""
+
+
+def weaker_limits(
+    limits: Limits, counted: bool, unsampled: str, shared: Limits
+) -> Iterator[Weaker]:
+    """Limits that are enforced less than they say.
+
+    ``counted``: lanes count their processes. ``unsampled``: why they do not look at memory.
+    ``shared``: the limits of the policy, for what all commands of a sandbox have in common.
+    """
+    if (limits.tmp or math.inf) < (shared.tmp or math.inf):
+        size = f"{shared.tmp} bytes" if shared.tmp else "without a limit"
+        yield Weaker("tmp-size", f"/tmp is the whole sandbox's, and {size}", "say it in the policy")
+    if limits.memory is not None and unsampled:
+        yield Weaker("memory", f"it binds single processes only (RLIMIT_DATA): {unsampled}")
+    elif limits.memory is not None:
+        cause = (
+            "it is looked at every 20 ms and may be passed for that long; what no process maps "
+            "(memory files, pipes) is not counted"
+        )
+        yield Weaker("memory", cause)
+    if limits.processes is not None and not counted:
         who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
-        yield Weaker("processes", f"RLIMIT_NPROC {who}", _NAMESPACES)
+        yield Weaker("processes", f"RLIMIT_NPROC {who}", "namespaces, on Linux 6.14 or newer")

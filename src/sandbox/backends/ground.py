@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 import _sandcore
 from sandbox.backends.basis import Basis, compile_with_basis
-from sandbox.backends.enforceable import weaker_host, weaker_program
+from sandbox.backends.enforceable import (
+    counts_processes,
+    weaker_host,
+    weaker_program,
+    why_unsampled,
+)
 from sandbox.backends.layout import TMP, has_tmp
 from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal
@@ -91,6 +96,8 @@ class Ground:
     """What a confinement stands on: its blob, when that is outdated, and what it does not enforce.
 
     ``tmp``: the temporary directory that commands see, where that is the sandbox's own.
+    ``counted``: whether a lane can be told how many processes its command may have;
+    ``unsampled``: why it cannot look at the memory of them all, empty: it can.
     ``scratch``: what stays in each directory of its own when it is cleared. ``guarded``: protected
     paths that nothing holds, so that they have to be looked after.
     """
@@ -100,6 +107,8 @@ class Ground:
     isolation: str
     weaker: tuple[Weaker, ...] = ()
     tmp: str = ""
+    counted: bool = False
+    unsampled: str = ""
     scratch: tuple[frozenset[str], ...] = ()
     guarded: tuple[str, ...] = ()
 
@@ -114,10 +123,11 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         *weaker_program(resolved, helper),
     )
     blob = compile_blob(resolved.policy, rules, abi)
-    return Ground(blob, basis, "landlock", weaker, guarded=resolved.protected)
+    unsampled = why_unsampled(resolved, "landlock", abi)
+    return Ground(blob, basis, "landlock", weaker, guarded=resolved.protected, unsampled=unsampled)
 
 
-def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
+def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
     """The ground of a layout. Raises ``Unenforceable``."""
     layout, basis = layout_with_basis(resolved)
     abi = abi if abi >= ABI_LEAST else 0
@@ -131,10 +141,20 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int) -> Ground:
     blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
     held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
-    guarded = tuple(path for path in resolved.protected if path not in held)
-    return Ground(blob, basis, "namespaces", weaker, tmp, layout.scratch, guarded)
+    return Ground(
+        blob,
+        basis,
+        "namespaces",
+        weaker,
+        tmp,
+        counted=counts_processes(release),
+        unsampled=why_unsampled(resolved, "namespaces", abi),
+        scratch=layout.scratch,
+        guarded=tuple(path for path in resolved.protected if path not in held),
+    )
 
 
 def unconfined(policy: SandboxPolicy) -> Ground:
     """The ground of a policy that enforces nothing."""
-    return Ground(compile_blob(policy, None, 0), Basis.nothing(), "none")
+    unsampled = "nothing tells the command's processes from others"
+    return Ground(compile_blob(policy, None, 0), Basis.nothing(), "none", unsampled=unsampled)

@@ -36,8 +36,6 @@ __all__ = ["MOUNTS_MAX", "TMP", "Layout", "Mount", "MountKind", "compile_layout"
 MOUNTS_MAX = 4096  # masks and all: above it a lane costs too much to be called quick
 TMP = "/tmp"
 _SHM = "/dev/shm"
-_TMP_BYTES = 4 << 30
-_SHM_BYTES = 1 << 30
 # Shown in /run, where everything else belongs to services of the host: names are looked up with
 # the first, programs of NixOS are found through the others.
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
@@ -161,9 +159,10 @@ class _Table:
         """What every sandbox has of its own, unless the policy names all of the host's."""
         show = {path: self._access.get(path) not in (Access.READ, Access.WRITE) for path in _OWN}
         listed = "names"
+        size = self._resolved.policy.limits.tmp or 0
         if show["/dev"]:
             self._add("/dev", "devices", access="device")
-            self._add(_SHM, "scratch", access="write", size=_SHM_BYTES)
+            self._add(_SHM, "scratch", access="write", size=size)
         self._add("/proc", "proc", access="read" if self._may_read("/proc") else "")
         if show["/run"] and os.path.isdir("/run"):
             self._add("/run", "hollow", access=listed)
@@ -171,7 +170,7 @@ class _Table:
                 if os.path.exists(path) and self._may_read(path):
                     self._add(path, "read", True)
         if has_tmp(self._resolved.policy) and show[TMP]:
-            self._add(TMP, "scratch", access="write", size=_TMP_BYTES)
+            self._add(TMP, "scratch", access="write", size=size)
         elif show[TMP] and os.path.isdir(TMP):
             self._add(TMP, "hollow", access=listed)
 
@@ -191,6 +190,15 @@ class _Table:
                 self._add(path, "read")
             else:
                 continue
+            self._way(path)
+        self._show(self._resolved.place)
+        self._show(self._resolved.home)  # programs look for it, in tests it lies in /tmp
+
+    def _show(self, path: str) -> None:
+        """Shows what may be read where it would not be seen in a directory of ours."""
+        above = self._above(path) if path and self._may_read(path) else None
+        if above is not None and above.kind in _NEW and path not in self._found:
+            self._add(path, "read", True)
             self._way(path)
 
     def _way(self, path: str) -> None:

@@ -6,7 +6,6 @@ filter. Whether namespaces can be had is found out by having them: hosts refuse 
 
 from __future__ import annotations
 
-import errno
 import os
 import weakref
 from collections.abc import Sequence
@@ -17,12 +16,13 @@ from sandbox.backends.base import ConfinementLost, IsolationRefused, Outcome, Qu
 from sandbox.backends.enforceable import check_filters, check_host, check_ownership, weaker_limits
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
+from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
-from sandbox.backends.rlimits import Table, hard_limits, rlimits
+from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
-from sandbox.errors import SandboxLost, Unenforceable, start_error
+from sandbox.errors import SandboxLost, StartError, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -30,9 +30,6 @@ from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Denial, Enforcement
 
 __all__ = ["LandlockConfinement", "LinuxBackend"]
-
-# What a mount that fails says of the path; anything else says something of the host.
-_ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
 
 
 class LinuxBackend:
@@ -84,18 +81,19 @@ class LinuxBackend:
         found = self._prepared.resolved(question)
         if found is None:
             found = resolve(*question)
-            ground = in_namespaces(found, self.probe.landlock_abi)
+            ground = self._in_namespaces(found)
             self._prepared.keep(question, found, ground)
         return found
+
+    def _in_namespaces(self, resolved: ResolvedPolicy) -> Ground:
+        return in_namespaces(resolved, self.probe.landlock_abi, self.probe.release)
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> LandlockConfinement:
         """Confines; see ``Backend.start``."""
         if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
         if isolation == "namespaces":
-            ground = self._prepared.ground(resolved) or in_namespaces(
-                resolved, self.probe.landlock_abi
-            )
+            ground = self._prepared.ground(resolved) or self._in_namespaces(resolved)
         elif isolation == "landlock":
             ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
         else:
@@ -130,14 +128,6 @@ class LinuxBackend:
         return guard
 
 
-class NamespacesFailed(Exception):
-    """The helper could not make its namespaces, or what is in them."""
-
-    def __init__(self, stage: str, number: int) -> None:
-        self.stage, self.number = stage, number
-        super().__init__(stage, number)
-
-
 def _identity() -> tuple[object, ...]:
     return (os.getresuid(), os.getresgid(), os.getgroups())
 
@@ -158,19 +148,29 @@ class LandlockConfinement:
         self._idle: list[LandlockSeat] = []
         self._closed = False
         self._retired = False
-        self._ground = ground
+        self.ground = ground
         self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
-        limits = tuple(weaker_limits(resolved.policy.limits))
-        watched = guard.weaker if guard is not None else ()
-        self.enforcement = Enforcement(ground.isolation, (*ground.weaker, *limits, *watched))
         self.hard_limits = hard_limits()
-        self._helper = _start(ground.blob)
+        self.limits = resolved.policy.limits
+        self.enforcement = self.enforcement_of(self.limits)
+        self._helper = start_helper(ground.blob)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
-            self._idle.append(self._first_seat())
+            try:
+                self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
+            except StartError as error:
+                stage = LANE_STAGES.get(error.stage, error.stage)
+                raise NamespacesFailed(stage, error.errno or 0) from None
+
+    def enforcement_of(self, limits: Limits) -> Enforcement:
+        """What is enforced where a command has these limits."""
+        shared = self.limits if self.ground.tmp else limits
+        parts = weaker_limits(limits, self.ground.counted, self.ground.unsampled, shared)
+        watched = self.guard.weaker if self.guard is not None else ()
+        return Enforcement(self.ground.isolation, (*self.ground.weaker, *parts, *watched))
 
     def is_current(self) -> bool:
         """Same process, same user, same directories as when it was made."""
@@ -186,37 +186,42 @@ class LandlockConfinement:
         """Whether this process made it; a forked copy leaves alone what is on the disk."""
         return self._owner == os.getpid()
 
-    def seat(self) -> LandlockSeat:
+    def seat(self, limits: Limits) -> LandlockSeat:
         """A free lane, or a new one."""
+        processes = self._processes(limits)
+        seat = self._free_seat(processes) or self._new_seat(processes)
+        seat.prepare(limits)
+        return seat
+
+    def _processes(self, limits: Limits) -> int:
+        """How many a lane for these limits lets its command have; 0: any number."""
+        return limits.processes or 0 if self.ground.counted else 0
+
+    def _free_seat(self, processes: int) -> LandlockSeat | None:
+        """An idle one of this number. Without one, those of unusual numbers make room."""
+        usual = self._processes(self.limits)
         with self._lock.held:
-            while self._idle:
-                seat = self._idle.pop()
+            fit = [seat for seat in self._idle if seat.processes == processes]
+            while fit:
+                seat = fit.pop()
+                self._idle.remove(seat)
                 if seat.lane.usable:
                     return seat
                 seat.close()
-        try:
-            lane = self._helper.lane()
-        except _sandcore.LaneLost as error:
-            raise ConfinementLost(str(error)) from None
-        except _sandcore.StageError as error:
-            raise start_error(error.stage, error.errno or 0) from None
-        return self._seated(lane)
+            odd = [seat for seat in self._idle if seat.processes != usual]
+            self._idle = [seat for seat in self._idle if seat.processes == usual]
+        for seat in odd:
+            seat.close()
+        return None
 
-    def _first_seat(self) -> LandlockSeat:
-        """Whether a lane can be had says if namespaces can."""
+    def _new_seat(self, processes: int) -> LandlockSeat:
+        lane = start_lane(self._helper, processes)
         try:
-            return self._seated(self._helper.lane())
-        except _sandcore.StageError as error:
-            stage = LANE_STAGES.get(error.stage, error.stage)
-            raise NamespacesFailed(stage, error.errno or 0) from None
-
-    def _seated(self, lane: _sandcore.Lane) -> LandlockSeat:
-        try:
-            tmp = self.temporary.take() if self.temporary is not None else self._ground.tmp
+            tmp = self.temporary.take() if self.temporary is not None else self.ground.tmp
         except SandboxLost:
             lane.close()
             raise
-        return LandlockSeat(self, lane, tmp, self._null)
+        return LandlockSeat(self, lane, processes, tmp, self._null)
 
     def give_back(self, seat: LandlockSeat) -> None:
         """Keeps a seat for the next command, unless this confinement is over."""
@@ -259,42 +264,37 @@ class LandlockConfinement:
             self.close()
 
 
-def _start(blob: _sandcore.Policy) -> _sandcore.Helper:
-    try:
-        return _sandcore.Helper(blob, _sandcore.HELPER_PATH)
-    except _sandcore.StageError as error:
-        path = ""
-        if error.stage == "landlock" and error.detail >= 0:
-            path = os.fsdecode(blob.rules[error.detail][0])
-        if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
-            path = os.fsdecode(blob.mounts[error.detail][0])
-        elif error.stage in ("namespaces", "mounts"):
-            raise NamespacesFailed(error.stage, error.errno or 0) from None
-        raise start_error(error.stage, error.errno or 0, path) from None
-
-
 class LandlockSeat:
     """A lane with its temporary directory."""
 
-    __slots__ = ("_confinement", "_limits", "_null", "_table", "enforcement", "lane", "tmp")
-
     def __init__(
-        self, confinement: LandlockConfinement, lane: _sandcore.Lane, tmp: str, null: int
+        self,
+        confinement: LandlockConfinement,
+        lane: _sandcore.Lane,
+        processes: int,
+        tmp: str,
+        null: int,
     ) -> None:
         self._confinement = confinement
         self._null = null
         self.enforcement = confinement.enforcement
+        self.rlimits: Sequence[tuple[int, int, int]] = ()
+        self.memory = 0
+        self.processes = processes
         self.lane = lane
         self.tmp = tmp
         self._limits: Limits | None = None
-        self._table: Table = ()
 
-    def rlimits(self, limits: Limits) -> Table:
-        """See ``Seat.rlimits``; those of the last command are kept."""
-        if limits is not self._limits:
-            self._table = rlimits(limits, self._confinement.hard_limits)
-            self._limits = limits
-        return self._table
+    def prepare(self, limits: Limits) -> None:
+        """Takes the limits of the next command; usually those of the last."""
+        if limits is self._limits:
+            return
+        place = self._confinement
+        same = limits == place.limits
+        self.rlimits = rlimits(limits, place.hard_limits, place.ground.counted)
+        self.memory = limits.memory or 0 if not place.ground.unsampled else 0
+        self.enforcement = place.enforcement if same else place.enforcement_of(limits)
+        self._limits = limits
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -328,6 +328,7 @@ class LandlockSeat:
                 err_cap=request.cap,
                 timeout=request.timeout,
                 keep_session=request.terminal,
+                memory=request.memory,
             )
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None

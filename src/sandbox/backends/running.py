@@ -38,6 +38,7 @@ class LaneRunning:
                 request.cwd,
                 fds=(request.stdin, request.stdout, request.stderr),
                 limits=request.limits,
+                memory=request.memory,
                 timeout=request.timeout,
                 terminal=owns_terminal,
             )

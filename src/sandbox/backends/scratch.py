@@ -15,7 +15,15 @@ import stat
 import time
 from collections.abc import Collection
 
-__all__ = ["claim", "empty", "private_directory", "remove", "remove_abandoned"]
+__all__ = [
+    "claim",
+    "clean_up",
+    "empty",
+    "own_directory",
+    "private_directory",
+    "remove",
+    "remove_abandoned",
+]
 
 _OURS = re.compile(r"sandbox-[0-9a-f]{18}")
 _YOUNG = 60  # seconds
@@ -45,6 +53,21 @@ def claim(path: str) -> int:
     fd = os.open(path, _DIRECTORY)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
+
+
+def own_directory() -> tuple[str, int]:
+    """A temporary directory and the fd that says that it is in use; abandoned ones go."""
+    path = private_directory()
+    lock = claim(path)
+    remove_abandoned(os.path.dirname(path))
+    return path, lock
+
+
+def clean_up(tmp: str, lock: int, owner: int) -> None:
+    """Removes the directory of ``own_directory`` in the process that made it; empty: none was."""
+    if tmp and owner == os.getpid():
+        remove(tmp)
+        os.close(lock)
 
 
 def remove_abandoned(place: str) -> None:

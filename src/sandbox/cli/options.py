@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,18 @@ from sandbox.errors import InvalidArgument
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
-__all__ = ["command_argument", "network_option", "policy_of", "policy_options"]
+__all__ = ["command_argument", "network_option", "policy_of", "policy_options", "size"]
 
 Command = Callable[..., Any]
+
+
+def size(text: str) -> int:
+    """A number of bytes, or of 1024, 1024², 1024³ with K, M, G behind it. Raises ``ValueError``."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text, re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"{text!r} is no size, such as 512M")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
 
 NETWORKS = ("none", "loopback", "full")
 ISOLATIONS = ("auto", "landlock", "namespaces")
@@ -54,6 +64,13 @@ _OPTIONS = (
         multiple=True,
         help="A further variable: yours, or with this value.",
     ),
+    click.option(
+        "--memory", metavar="SIZE", type=size, help="Of all processes together, such as 512M."
+    ),
+    click.option(
+        "--tmp", metavar="SIZE", type=size, help="Of /tmp and /dev/shm each, where it has its own."
+    ),
+    click.option("--processes", metavar="N", type=int, help="At one time, threads counted."),
 )
 
 # Words after the first that is no option belong to the command, whatever they look like.
@@ -76,13 +93,18 @@ def policy_options(command: Command) -> Command:
         network: str | None,
         isolation: str,
         env: Sequence[str],
+        memory: int | None,
+        processes: int | None,
+        tmp: int | None,
         **others: Any,
     ) -> Any:
         policy = preset(_mode(read_only, auto, full_access))
         policy = _with_paths(policy, read, write, deny)
         for name in allow_secret:
             policy = policy.allow_secret(name)
-        return command(policy=policy_of(policy, network, isolation, env), **others)
+        policy = policy_of(policy, network, isolation, env)
+        policy = _with_limits(policy, memory=memory, processes=processes, tmp=tmp)
+        return command(policy=policy, **others)
 
     for option in reversed(_OPTIONS):
         with_policy = option(with_policy)
@@ -101,6 +123,12 @@ def policy_of(
     if env:
         changes["environment"] = _environment(policy.environment, env)
     return replace(policy, **changes) if changes else policy
+
+
+def _with_limits(policy: SandboxPolicy, **limits: int | None) -> SandboxPolicy:
+    """A policy with the limits that were given."""
+    given = {name: value for name, value in limits.items() if value is not None}
+    return policy.with_limits(replace(policy.limits, **given)) if given else policy
 
 
 def _mode(read_only: bool, auto: bool, full_access: bool) -> str:

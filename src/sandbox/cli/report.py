@@ -25,6 +25,7 @@ def result_document(words: list[str], result: Result) -> dict[str, Any]:
         "returncode": result.returncode,
         "signal": result.signal,
         "timed_out": result.timed_out,
+        "memory_exceeded": result.memory_exceeded,
         "outcome": result.outcome,
         **_stream("stdout", result.stdout, result.out, result.stdout_truncated),
         **_stream("stderr", result.stderr, result.err, result.stderr_truncated),

@@ -63,7 +63,7 @@ def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
         waiting.leave_to_command()
         with FollowStops(leader_in_lane):
             result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
-    if result.timed_out:
+    if result.timed_out or result.memory_exceeded:
         complain(f"the command {result.outcome}")
     _tell([denial_line(denial) for denial in result.denials])
     if _was_interrupted(result, waiting):
