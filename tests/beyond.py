@@ -24,7 +24,7 @@ _NAMESPACES: dict[str, str] = {
         "only names directly in a writable directory are protected"
     ),
     "case_56_a_server_in_the_temporary_directory_works": (
-        "below ABI 9 nothing but a supervisor of each connect tells its own sockets from a service's"
+        "below ABI 9 nothing but a supervisor of connects tells its own sockets from a service's"
     ),
 }
 

@@ -132,8 +132,11 @@ def test_a_case(case: Case, who: str, isolation: str, runs: Runs) -> None:
 
 
 def run_in_a_place(case: Case, who: str, isolation: str) -> subprocess.CompletedProcess[str]:
-    """Runs a case in directories of its own. They are not in `/tmp`, which is private in
-    namespaces: what is outside is to be there, and refused."""
+    """Runs a case in directories of its own.
+
+    They are not in `/tmp`, which is private in namespaces: what is outside is to be there, and
+    refused.
+    """
     place = Path(tempfile.mkdtemp(prefix="sandcore-", dir="/var/tmp"))
     try:
         place.chmod(0o755)

@@ -400,8 +400,9 @@ PLANTS = {
 def test_wsp01_wsp02_wsp06_wsp10_wsp12_wsp13_what_is_planted_is_refused_or_put_back(
     name: str, quiet: Path, isolation: str
 ) -> None:
-    """What is there is read-only in namespaces. Otherwise the command can, while it runs;
-    afterwards the host finds what was there, and is told.
+    """What is there is read-only in namespaces; else it is changed while the command runs.
+
+    Afterwards the host finds what was there, and is told.
     """
     _repository(quiet)
     config = (quiet / ".git/config").read_bytes()

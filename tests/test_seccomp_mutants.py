@@ -70,7 +70,9 @@ def test_a_rule_that_is_left_out_is_noticed(variant: Variant) -> None:
     wider, unnoticed = 0, []
     for at, mutant in mutants(program):
         through = [
-            call for call, answer in everything[at] if answer != ALLOW and mutant.run(*call) == ALLOW
+            call
+            for call, answer in everything[at]
+            if answer != ALLOW and mutant.run(*call) == ALLOW
         ]
         if not through:
             continue

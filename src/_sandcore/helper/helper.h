@@ -116,7 +116,6 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
-void mounts_reopen(const struct policy_view *policy);
 
 /* As the first process of a pid namespace, with capabilities: at most this many others at one time,
  * threads counted; 0: any number. -EOPNOTSUPP where the kernel cannot. */

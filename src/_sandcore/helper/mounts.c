@@ -22,7 +22,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { NONE = -1, FILE_BYTES = 4096, SCRATCH_MODE = 01777 };
+enum { NONE = -1, FILE_BYTES = 4096 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
@@ -349,22 +349,4 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
         error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
     }
     return error;
-}
-
-/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
- * command shall find its temporary directory as open as this one did. */
-void mounts_reopen(const struct policy_view *policy)
-{
-    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        const char *path = policy->strings + policy->mounts[i].path;
-        struct statx found = {0};
-        if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
-            continue;
-        }
-        /* Not without need: the caller sees by the time of change whether there is something to do. */
-        long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
-        if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
-            SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
-        }
-    }
 }
