@@ -1,12 +1,12 @@
-"""What isolation `landlock` cannot do, in one place: the next isolation has to empty it.
+"""What an isolation cannot do, in one place.
 
-`BEYOND`: cases that state what is right and fail here, by function. `NOT_APPLICABLE`: ids of cases
-about something that this version does not have.
+`BEYOND`: cases that state what is right and fail, by isolation and function. `NOT_APPLICABLE`: ids
+of cases about something that this version does not have.
 """
 
 from __future__ import annotations
 
-BEYOND: dict[str, str] = {
+_LANDLOCK: dict[str, str] = {
     "case_32_nor_behind_a_nested_repository_that_nobody_named": (
         "needs read-only mounts: only names directly in a writable directory are put back"
     ),
@@ -18,6 +18,17 @@ BEYOND: dict[str, str] = {
     "case_61_a_program_reaches_its_own_listener": "needs a network namespace",
     "case_71_java_opens_a_datagram_socket_offline": "needs a network namespace",
 }
+
+_NAMESPACES: dict[str, str] = {
+    "case_32_nor_behind_a_nested_repository_that_nobody_named": (
+        "only names directly in a writable directory are protected"
+    ),
+    "case_56_a_server_in_the_temporary_directory_works": (
+        "below ABI 9 nothing but a supervisor of connects tells its own sockets from a service's"
+    ),
+}
+
+BEYOND = {"landlock": _LANDLOCK, "namespaces": _NAMESPACES}
 
 NOT_APPLICABLE: dict[int, str] = {
     18: "no supervisor decides while a command runs: the kernel does",

@@ -57,18 +57,25 @@ class Program:
 
     def trace(self, nr: int, args: Sequence[int] = (), arch: int = 0) -> tuple[int, int]:
         """The answer, and how many instructions led to it."""
+        answer, path = self.follow(nr, args, arch)
+        return answer, len(path)
+
+    def follow(self, nr: int, args: Sequence[int] = (), arch: int = 0) -> tuple[int, list[int]]:
+        """The answer, and the instructions that led to it."""
         words = [*args, *[0] * (6 - len(args))]
         data = struct.pack("=IIQ6Q", nr & U32, arch, 0, *(w & 0xFFFFFFFFFFFFFFFF for w in words))
-        insns, a, pc, steps = self.insns, 0, 0, 0
+        insns, a, pc = self.insns, 0, 0
+        path: list[int] = []
         while True:
             code, jt, jf, k = insns[pc]
-            pc, steps = pc + 1, steps + 1
+            path.append(pc)
+            pc += 1
             if code == LD:
                 a = int.from_bytes(data[k : k + 4], "little")
             elif code == AND:
                 a &= k
             elif code == RET:
-                return k, steps
+                return k, path
             elif code == JA:
                 pc += k
             else:

@@ -27,6 +27,9 @@ from typing import Any, NoReturn
 import sandbox
 
 __all__ = [
+    "NAMESPACES",
+    "NO_WRITE",
+    "NO_WRITE_TEXT",
     "Listener",
     "Skipped",
     "alive",
@@ -46,6 +49,10 @@ __all__ = [
 ]
 
 SKIPPED = 77
+# The isolation that a case is run in; what a write that is refused says there.
+NAMESPACES = os.environ.get("SANDBOX_ISOLATION", "landlock") != "landlock"
+NO_WRITE = "EROFS" if NAMESPACES else "EACCES"
+NO_WRITE_TEXT = "Read-only file system" if NAMESPACES else "Permission denied"
 _NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 

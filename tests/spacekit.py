@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import sandbox
 from sandbox import Sandbox, SandboxPolicy, workspace_write
 
 MARK = "SANDCORE_SPACE_MARK"
 PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
-_PROGRAM = """
+PROGRAM = """
 import ctypes, errno, fcntl, json, os, resource, signal, socket, struct, sys
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.syscall.restype = ctypes.c_long
@@ -61,7 +60,7 @@ def space(w: Path, policy: SandboxPolicy | None = None) -> Iterator[Sandbox]:
 
 def words(acts: Mapping[str, str], *arguments: Any) -> list[str]:
     """The command that tries these; they see the arguments as the list `A` of texts."""
-    return [PYTHON, "-I", "-S", "-c", _PROGRAM, json.dumps(acts), *map(str, arguments)]
+    return [PYTHON, "-I", "-S", "-c", PROGRAM, json.dumps(acts), *map(str, arguments)]
 
 
 def inside(box: Sandbox, acts: Mapping[str, str], *arguments: Any) -> dict[str, str]:
@@ -124,6 +123,3 @@ def helpers(of: int | None = None) -> list[int]:
                 found.append(int(name))
                 parents.append(int(name))
     return found
-
-
-assert sandbox.__version__

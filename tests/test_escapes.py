@@ -319,6 +319,19 @@ def test_every_number_of_the_catalogue_has_a_test() -> None:
             assert name in known or f"_{name.lower()}_" in tests, name
 
 
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_what_stays_open_stands_in_the_document_on_security(isolation: str) -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    start = text.index(f"## What isolation `{isolation}` does not give")
+    section = text[start : text.index("\n## ", start + 1)]
+    words = {
+        "landlock": ("chmod", "locks", "Names of the host's processes", "hard link", "abstract"),
+        "namespaces": ("`locks`", "`hard-links`", "`repositories`", "`owners`", "`landlock`"),
+    }
+    for word in words[isolation]:
+        assert word in section, word
+
+
 # What takes more than one attempt.
 
 
@@ -387,8 +400,9 @@ PLANTS = {
 def test_wsp01_wsp02_wsp06_wsp10_wsp12_wsp13_what_is_planted_is_refused_or_put_back(
     name: str, quiet: Path, isolation: str
 ) -> None:
-    """What is there is read-only in namespaces. Otherwise the command can, while it runs;
-    afterwards the host finds what was there, and is told.
+    """What is there is read-only in namespaces; else it is changed while the command runs.
+
+    Afterwards the host finds what was there, and is told.
     """
     _repository(quiet)
     config = (quiet / ".git/config").read_bytes()

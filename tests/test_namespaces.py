@@ -46,20 +46,20 @@ def far() -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("module", "name"), tuple(bodies()), ids=lambda one: one.rpartition(".")[2]
 )
-def test_in_namespaces(
-    module: str, name: str, who: str, far: Path, request: pytest.FixtureRequest
-) -> None:
+def test_in_namespaces(module: str, name: str, who: str, far: Path) -> None:
     w, o = far / "work", far / "outside"
     for path in (w, o):
         path.mkdir()
     (o / "file").write_text("outside\n")
     words = [module, name, str(w), str(o)]
+    home = far / "home"
+    home.mkdir()
     if who == "root":
-        done = run_as_root(words, far / "home", SPACE)
+        done = run_as_root(words, home, SPACE)
     else:
-        as_user: AsUser = request.getfixturevalue("as_user")
-        as_user.give(w, o, o / "file")
-        done = as_user(RUNNER, *words, timeout=120, env=SPACE)
+        user = AsUser(home)
+        user.give(home, w, o, o / "file")
+        done = user(RUNNER, *words, timeout=120, env=SPACE)
     if done.returncode == casekit.SKIPPED:
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"

@@ -32,6 +32,7 @@ from seccomp_facts import (
     JUNK,
     MISSING,
     NONE,
+    REFUSED_IOCTLS,
     X86_64,
     Variant,
     numbers,
@@ -43,6 +44,9 @@ NUMBERS = numbers(ARCH)
 VARIANTS = [Variant(ARCH, network, flags) for network in (NONE, FULL) for flags in (0, 7)]
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 only_x86_64 = pytest.mark.skipif(ARCH != X86_64, reason="i386 and x32 exist on x86_64 only")
+BEYOND = (337, 400, 423, 470, 471, 600, 9999, -1)  # numbers that have no row
+X32_NUMBERS = (39, 41, 59, 547)
+FOREIGN = (20, 359, 102)  # of i386
 NOBODY = 987654321  # as a pid, a user or a group of processes
 
 Attempt = tuple[str, tuple[int | str, ...]]
@@ -99,6 +103,14 @@ RULED: list[Attempt] = [
     ("ptrace", (0x4206, NOBODY, 0, 0)),
     ("kill", ("OTHER", 0)),
     ("getpid", ()),
+    # Each is the only one that notices when some branch of the filter goes the wrong way.
+    *((name, (0,) * 6) for name in ("getpmsg", "name_to_handle_at", "kcmp") if name in NUMBERS),
+    ("ioprio_set", (0, 0, 0)),
+    ("setpriority", (1, 0, 0)),
+    *(("ioctl", (-1, request, "P")) for request in REFUSED_IOCTLS),
+    *(("socketpair", (family, 1, 0, "P")) for family in (0, 2)),
+    ("socket", (16, 1, 0)),
+    ("sendto", (10, "P", 1, 0x4000, 1, 2)),
 ]  # fmt: skip
 
 
@@ -150,11 +162,15 @@ def tried(run: Runner, program: str, filter: str, kind: str, calls: Sequence[Att
     return results
 
 
+def resolved(args: Sequence[int | str]) -> tuple[int, ...]:
+    """Arguments with any address or pid standing for those of the process."""
+    return tuple(0x7F5500001000 if a == "P" else 4242 if isinstance(a, str) else a for a in args)
+
+
 def simulated(variant: Variant, call: Attempt) -> int:
-    """What the program answers, with any address or pid standing for those of the process."""
+    """What the program answers."""
     name, args = call
-    words = [0x7F5500001000 if a == "P" else 4242 if isinstance(a, str) else a for a in args]
-    return variant.compile().run(NUMBERS[name], words, ARCH)
+    return variant.compile().run(NUMBERS[name], resolved(args), ARCH)
 
 
 RESULTS = {
@@ -205,7 +221,7 @@ def test_what_is_said_not_to_exist_does_exist_without_the_filter(
 
 
 @only_x86_64
-@pytest.mark.parametrize("number", ["20", "359", "102"], ids=["getpid", "socket", "socketcall"])
+@pytest.mark.parametrize("number", [*map(str, FOREIGN)], ids=["getpid", "socket", "socketcall"])
 def test_case_59_an_i386_call_by_int_0x80_is_killed(
     run: Runner, program: str, place: Path, number: str
 ) -> None:
@@ -217,7 +233,7 @@ def test_case_59_an_i386_call_by_int_0x80_is_killed(
 
 
 @only_x86_64
-@pytest.mark.parametrize("number", [39, 41, 59, 547])
+@pytest.mark.parametrize("number", X32_NUMBERS)
 def test_case_59_an_x32_call_is_killed(run: Runner, program: str, place: Path, number: int) -> None:
     """Also where the kernel has no x32, whose answer to it would be ENOSYS."""
     calls: list[Attempt] = [(str(0x40000000 | number), ())]
@@ -230,7 +246,7 @@ def test_case_59_an_x32_call_is_killed(run: Runner, program: str, place: Path, n
 def test_numbers_beyond_the_table_and_in_its_gaps_do_not_exist(
     run: Runner, program: str, place: Path, variant: Variant
 ) -> None:
-    calls: list[Attempt] = [(str(n), (-1,) * 6) for n in (337, 400, 423, 470, 471, 600, 9999, -1)]
+    calls: list[Attempt] = [(str(n), (-1,) * 6) for n in BEYOND]
     filtered = tried(run, program, save(place, variant), "native", calls)
     assert filtered == [RESULTS[ABSENT]] * len(calls)
 

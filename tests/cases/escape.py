@@ -7,7 +7,7 @@ import pty
 import subprocess
 from pathlib import Path
 
-from casekit import confined, errno_of, python, repository, says
+from casekit import NAMESPACES, NO_WRITE_TEXT, confined, errno_of, python, repository, says
 
 import sandbox
 
@@ -101,7 +101,7 @@ if pid == 0:
     libc.ptrace(0, 0, 0, 0)
     os.kill(os.getpid(), signal.SIGSTOP)
     try:
-        socket.socket()
+        socket.socket(40, 1)
     except OSError as error:
         os._exit(error.errno)
     os._exit(0)
@@ -121,7 +121,7 @@ def case_156_tracing_stays_inside_and_does_not_lift_the_filter(w: Path, o: Path)
     child = subprocess.Popen(["sleep", "600"])
     try:
         for target in (child.pid, os.getpid(), os.getppid()):
-            assert errno_of(_TRACE, w, target) in ("EPERM", "EACCES")
+            assert errno_of(_TRACE, w, target) in ("EPERM", "EACCES", "ESRCH")
     finally:
         child.kill()
         child.wait()
@@ -224,7 +224,8 @@ def case_160_no_word_of_a_command_widens_what_the_system_enforces(w: Path, o: Pa
         f"eval 'to''uch {o}/p'",
     ):
         result = confined(f"touch in; {command}", w)
-        assert "Permission denied" in result.err, (command, result.text)
+        assert NO_WRITE_TEXT in result.err, (command, result.text)
         assert (w / "in").exists()
         assert not (o / "p").exists(), command
-    assert "not permitted" in confined("exec 3<>/dev/tcp/127.0.0.1/1", w).err
+    said = confined("exec 3<>/dev/tcp/127.0.0.1/1", w).err
+    assert ("refused" if NAMESPACES else "not permitted") in said

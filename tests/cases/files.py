@@ -12,6 +12,9 @@ from pathlib import Path
 
 import failing
 from casekit import (
+    NAMESPACES,
+    NO_WRITE,
+    NO_WRITE_TEXT,
     cc,
     confined,
     errno_of,
@@ -80,14 +83,15 @@ def case_02_rename_and_link_work_inside_and_not_across(w: Path, o: Path) -> None
     os.link(o / "file", w / "twin")
 
 
-def case_02_a_kernel_without_refer_is_refused(w: Path, o: Path) -> None:
+def case_02_a_kernel_without_refer_is_refused_where_all_hangs_on_it(w: Path, o: Path) -> None:
     old = _sandcore.probe()._replace(landlock_abi=1)
     try:
-        sandbox.Sandbox(sandbox.workspace_write(w), backend=LinuxBackend(old))
+        with sandbox.Sandbox(sandbox.workspace_write(w), backend=LinuxBackend(old)) as box:
+            assert NAMESPACES, "started on ABI 1"
+            assert "landlock" in weaker(box)
+            assert box.run(f"mkdir d; touch d/f; mv d/f .; ! mv f {o}/f; ! touch {o}/f").ok
     except sandbox.Unenforceable as error:
-        assert "ABI 1" in str(error)
-    else:
-        raise AssertionError("started on ABI 1")
+        assert "ABI 1" in str(error) and not NAMESPACES
 
 
 def case_03_modes_and_times_outside_are_kept_or_the_result_says_so(w: Path, o: Path) -> None:
@@ -96,38 +100,40 @@ def case_03_modes_and_times_outside_are_kept_or_the_result_says_so(w: Path, o: P
     result = confined(f"chmod 777 {file}; touch -d 2001-01-01 {file}", w)
     after = file.stat()
     if (before.st_mode, before.st_mtime) != (after.st_mode, after.st_mtime):
+        assert not NAMESPACES
         assert "metadata" in weaker(result)
         assert says("SECURITY.md", "chmod", "utime")
-    assert errno_of("open(sys.argv[1], 'r+')", w, file) == "EACCES"
+    assert errno_of("open(sys.argv[1], 'r+')", w, file) == NO_WRITE
     assert errno_of("open('mine', 'w').close(); os.chmod('mine', 0o600)", w) == ""
 
 
 def case_03_who_needs_it_refused_can_require_it(w: Path, o: Path) -> None:
     policy = sandbox.SandboxPolicy(entries=sandbox.workspace_write(w).entries, require="namespaces")
     try:
-        sandbox.run(["true"], policy)
+        result = sandbox.run(f"chmod 777 {o}/file", policy)
     except sandbox.Unenforceable as error:
-        assert "namespaces" in error.part
+        assert "namespaces" in error.part and not NAMESPACES
     else:
-        raise AssertionError("ran with less than was required")
+        assert result.enforcement.isolation == "namespaces" and NO_WRITE_TEXT in result.err
 
 
 def case_04_truncation_outside_is_denied(w: Path, o: Path) -> None:
     (w / "mine").write_text("text")
-    assert errno_of("os.truncate(sys.argv[1], 0)", w, o / "file") == "EACCES"
+    assert errno_of("os.truncate(sys.argv[1], 0)", w, o / "file") == NO_WRITE
     assert errno_of("os.truncate('mine', 0)", w) == ""
     assert (o / "file").read_text() == "outside\n"
     assert (w / "mine").read_text() == ""
 
 
-def case_04_a_kernel_that_cannot_deny_it_is_refused(w: Path, o: Path) -> None:
+def case_04_a_kernel_that_cannot_deny_it_is_refused_where_all_hangs_on_it(w: Path, o: Path) -> None:
     old = _sandcore.probe()._replace(landlock_abi=2)
     try:
-        sandbox.Sandbox(sandbox.workspace_write(w), backend=LinuxBackend(old))
+        with sandbox.Sandbox(sandbox.workspace_write(w), backend=LinuxBackend(old)) as box:
+            assert NAMESPACES, "started on ABI 2"
+            assert NO_WRITE_TEXT in box.run(f"truncate -s 0 {o}/file").err
     except sandbox.Unenforceable as error:
-        assert "truncated" in error.cause
-    else:
-        raise AssertionError("started on ABI 2")
+        assert "truncated" in error.cause and not NAMESPACES
+    assert (o / "file").read_text() == "outside\n"
 
 
 def case_06_without_the_feature_nothing_is_run(w: Path, o: Path) -> None:
@@ -136,7 +142,7 @@ def case_06_without_the_feature_nothing_is_run(w: Path, o: Path) -> None:
     try:
         sandbox.run(["touch", str(o / "pwn")], cwd=w)
     except sandbox.HostError as error:
-        assert "Landlock" in str(error)
+        assert ("namespaces" if NAMESPACES else "Landlock") in str(error)
     else:
         raise AssertionError("ran unconfined")
     assert not (o / "pwn").exists()
@@ -184,7 +190,11 @@ def case_09_mounts_below_a_read_only_directory_are_read_only(w: Path, o: Path) -
     assert o / "sub" in tried
     for place in tried:
         code = "open(sys.argv[1], 'x')"
-        assert errno_of(code, w, place / "sandcore-x") == "EACCES", place
+        found = errno_of(code, w, place / "sandcore-x")
+        # What is private is the sandbox's own, and what is hidden is not there.
+        own = NAMESPACES and place not in (o / "sub", Path("/boot"))
+        assert found == NO_WRITE or (own and found in ("", "ENOENT")), (place, found)
+        assert not (place / "sandcore-x").exists()
     assert errno_of("open('x', 'x')", w) == ""
 
 
@@ -194,7 +204,7 @@ def case_10_a_read_only_run_needs_nothing_to_protect(w: Path, o: Path) -> None:
     )
     assert confined(["true"], w, policy=policy).ok
     assert list(w.iterdir()) == []
-    assert errno_of("os.mkdir('.git')", w, policy=policy) == "EACCES"
+    assert errno_of("os.mkdir('.git')", w, policy=policy) == NO_WRITE
 
 
 def case_11_a_granted_file_is_written_in_place_only(w: Path, o: Path) -> None:
@@ -203,10 +213,10 @@ def case_11_a_granted_file_is_written_in_place_only(w: Path, o: Path) -> None:
     write = "open(sys.argv[1], 'w').write('new')"
     assert errno_of(write, w, o / "conf.json", policy=policy) == ""
     assert (o / "conf.json").read_text() == "new"
-    assert errno_of("open(sys.argv[1], 'w')", w, o / "t", policy=policy) == "EACCES"
+    assert errno_of("open(sys.argv[1], 'w')", w, o / "t", policy=policy) == NO_WRITE
     (w / "t").write_text("newer")
     code = "os.replace('t', sys.argv[1])"
-    assert errno_of(code, w, o / "conf.json", policy=policy) in ("EXDEV", "EACCES")
+    assert errno_of(code, w, o / "conf.json", policy=policy) in ("EXDEV", "EACCES", "EBUSY")
     assert (o / "conf.json").read_text() == "new"
     assert sorted(path.name for path in o.iterdir()) == ["conf.json", "file"]
 
@@ -219,7 +229,7 @@ def case_13_a_swapped_directory_does_not_move_the_boundary(w: Path, o: Path) -> 
         assert box.run("echo in >f", cwd=w).ok
         for one in (box.run, lambda *args, **options: sandbox.run(*args, policy, **options)):
             result = one("echo escaped >e", cwd=w / "pkg")
-            assert "Permission denied" in result.err
+            assert NO_WRITE_TEXT in result.err
     assert not (o / "e").exists()
 
 
@@ -235,7 +245,7 @@ def case_13_a_root_that_a_command_turned_into_a_link_is_refused(w: Path, o: Path
     except sandbox.InvalidPath as error:
         assert str(w / "pkg") in str(error)
     else:
-        assert "Permission denied" in result.err, "the new link was followed out of the workspace"
+        assert NO_WRITE_TEXT in result.err, "the new link was followed out of the workspace"
     assert not (o / "e").exists()
 
 
@@ -271,7 +281,7 @@ def case_14_paths_are_compared_by_component_and_after_resolution(w: Path, o: Pat
         f"/proc/self/cwd/../../{o.name}/file",
     ]
     for way in ways:
-        assert errno_of("open(sys.argv[1], 'r+').write('x')", w, way) == "EACCES", way
+        assert errno_of("open(sys.argv[1], 'r+').write('x')", w, way) == NO_WRITE, way
         assert os.path.exists(
             way.replace("/proc/self/cwd", str(w)) if isinstance(way, str) else way
         )
@@ -409,10 +419,14 @@ def case_23_the_temporary_directory_has_no_name_that_can_be_guessed(w: Path, o: 
         (known / name).symlink_to(o)
     with replaced_environ(TMPDIR=str(known)):
         tempfile.tempdir = None
-        seen = set()
+        seen: set[object] = set()
         for _ in range(3):
             with sandbox.Sandbox(sandbox.workspace_write(w)) as box:
                 place = Path(box.run("echo $TMPDIR").out.strip())
+                if NAMESPACES:  # its own /tmp, in which nobody can have waited
+                    assert place == Path("/tmp") and box.run("ls -A /tmp").out == ""
+                    seen.add(len(seen))
+                    continue
                 assert place.is_relative_to(known)
                 state = place.lstat()
                 assert stat.S_ISDIR(state.st_mode)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from casekit import (
+    NO_WRITE_TEXT,
     confined,
     git,
     processes_with,
@@ -54,7 +55,7 @@ def case_28_metadata_of_a_worktree_is_readable_and_a_write_fails_cleanly(w: Path
     result = confined("git add f", tree)
     assert result.returncode != 0
     assert "index.lock" in result.err
-    assert "Permission denied" in result.err
+    assert NO_WRITE_TEXT in result.err
     assert list((w / "main/.git").rglob("*.lock")) == []
     git(tree, "add", "f")
 
@@ -99,7 +100,7 @@ def case_31_hooks_of_a_nested_repository_are_kept_or_the_result_says_so(w: Path,
     hook.parent.mkdir(exist_ok=True)
     result = confined("echo 'touch /x' >vendor/sub/.git/hooks/pre-commit", w)
     if hook.exists():
-        assert "protected" in weaker(result)
+        assert {"protected", "repositories"} & weaker(result)
 
 
 def case_32_a_hook_behind_a_renamed_parent_is_not_on_the_host(w: Path, o: Path) -> None:
@@ -127,7 +128,7 @@ def _names(place: Path) -> list[str]:
 def case_33_nothing_is_left_in_the_repository(w: Path, o: Path) -> None:
     repository(w)
     assert confined("git status --porcelain", w).out == ""
-    assert confined("git add -A -n .", w).text == ""
+    assert confined("git ls-files --others", w).text == ""
     assert _names(w) == [".git", "f"]
     program = "import sandbox, sys\nsandbox.run(['sleep', '60.0033'], cwd=sys.argv[1])\n"
     child = subprocess.Popen(

@@ -14,7 +14,7 @@ from casekit import cc, confined, errno_of, listening, need, python, replaced_en
 
 import sandbox
 
-_REFUSED = {"EACCES", "EPERM", "ENETUNREACH", "EAFNOSUPPORT"}
+_REFUSED = {"EACCES", "EPERM", "ENETUNREACH", "EAFNOSUPPORT", "ECONNREFUSED"}
 _CONNECT = """
 import socket
 s = socket.socket(getattr(socket, sys.argv[1]))

@@ -385,7 +385,7 @@ def case_110_processes_outside_are_out_of_reach(w: Path, o: Path) -> None:
         for target in (sentinel.pid, os.getpid()):
             for kind in kinds:
                 found = errno_of(_OUTSIDE, w, kind, target)
-                assert found in ("EPERM", "EACCES"), (kind, found)
+                assert found in ("EPERM", "EACCES", "ESRCH"), (kind, found)
         assert sentinel.poll() is None
         before = Path(f"/proc/{sentinel.pid}/limits").read_text()
         assert "1                    1" not in before
@@ -431,11 +431,11 @@ def case_113_no_descriptor_of_the_caller_is_open_inside(w: Path, o: Path) -> Non
 
 
 def case_115_what_is_left_in_the_background_is_ended_and_counted(w: Path, o: Path) -> None:
-    command = f"nohup {python()} -m http.server >/dev/null 2>&1 & echo $!"
+    command = "nohup sleep 115.0115 >/dev/null 2>&1 & echo $!"
     with sandbox.Sandbox(sandbox.workspace_write(w)) as box:
         result = box.run(command)
         assert result.swept >= 1
-        assert not alive(int(result.out))
+        assert processes_with("115.0115") == []
         assert box.run(f"kill -0 {result.out}").returncode != 0
         assert box.run(["true"]).swept == 0
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import failing
-from casekit import confined, errno_of, git, need, python, repository, skip
+from casekit import NAMESPACES, confined, errno_of, git, need, python, repository, skip, weaker
 
 import sandbox
 
@@ -66,7 +66,7 @@ def case_71_java_opens_a_datagram_socket_offline(w: Path, o: Path) -> None:
     if shutil.which("jshell"):
         text = "new java.net.DatagramSocket(0, java.net.InetAddress.getLoopbackAddress()).close()"
         result = confined(["jshell", "-s", "-"], w, input=text)
-        assert "Exception" not in result.text, result.text
+        assert "SocketException" not in result.text and "|  Exception" not in result.text
 
 
 def case_74_a_signature_is_verified_or_the_refusal_is_clear(w: Path, o: Path) -> None:
@@ -109,7 +109,8 @@ def case_75_ssh_reads_the_configuration_of_the_machine(w: Path, o: Path) -> None
     assert result.out.splitlines()[:3] == outside.stdout.splitlines()[:3]
     assert "Bad owner" not in result.err
     owner = confined("stat -c %u /etc/passwd", w)
-    assert owner.out == "0\n"
+    if owner.out != "0\n":  # what is included below /etc/ssh is refused then
+        assert NAMESPACES and os.getuid() != 0 and "owners" in weaker(owner)
 
 
 _INNER = """
@@ -126,10 +127,15 @@ def case_77_the_library_works_inside_itself_and_policies_intersect(w: Path, o: P
     (w / "inner").mkdir()
     source = str(Path(sandbox.__file__).parent.parent)
     env = {"PYTHONPATH": source}
+    policy = sandbox.workspace_write(w, read=[source])
     interpreter = sys.executable if os.getuid() == 0 else python()
     for target in (w / "between", o / "out"):  # the outer allows one of them, the inner both
         result = confined(
-            [interpreter, "-c", _INNER, w / "inner", target, w, o], w, env=env, timeout=60
+            [interpreter, "-c", _INNER, w / "inner", target, w, o],
+            w,
+            env=env,
+            policy=policy,
+            timeout=60,
         )
         assert result.ok, result.text
         code, isolation = result.out.split()[:2]
@@ -138,7 +144,8 @@ def case_77_the_library_works_inside_itself_and_policies_intersect(w: Path, o: P
         (w / "inner/in").unlink()
         assert target.exists() == (target.parent == w), result.out
         assert (code == "0") == (target.parent == w), result.out
-    result = confined([interpreter, "-c", _INNER, w / "inner", w / "denied"], w, env=env)
+    words = [interpreter, "-c", _INNER, w / "inner", w / "denied"]
+    result = confined(words, w, env=env, policy=policy)
     assert "Permission denied" in result.out, result.text
 
 

@@ -273,8 +273,9 @@ class Arena:
         return result
 
     def run_all(self, names: list[str], box: Sandbox | None, network: str) -> dict[str, Any]:
-        """All of these, outside or in a sandbox. What comes late is found with the next, or at the
-        end; of the last one.
+        """All of these, outside or in a sandbox.
+
+        What comes late is found with the next one, or at the end.
         """
         self.reset()
         isolation = "" if box is None else box.enforcement.isolation
@@ -299,7 +300,7 @@ class Bench:
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         self._read = b""
-        self._output = open(arena.place / "output", "w+b")
+        self._output = open(arena.place / "output", "w+b")  # noqa: SIM115
         self._done: list[str] = []
 
         def work() -> None:

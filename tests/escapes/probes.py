@@ -1,8 +1,9 @@
-"""One attempt to escape, by its number in the catalogue; prints what came of it as JSON.
+"""One attempt to escape, by its number in the catalogue; says what came of it as JSON.
 
-Runs by itself (`probes.py CONTEXT`) with nothing but the standard library, the same inside a sandbox
-and outside it: reads ids from its input, and tries each in a process of its own. A probe returns what it got hold of (the attempt succeeded) or raises
-OSError (it was refused). All of them are bounded, and aim only at what the runner made for them.
+Runs by itself (`probes.py CONTEXT`) with nothing but the standard library, the same inside a
+sandbox and outside it: reads ids from its input, and tries each in a process of its own. A probe
+returns what it got hold of (the attempt succeeded) or raises OSError (it was refused). All of them
+are bounded, and aim only at what the runner made for them.
 """
 
 from __future__ import annotations

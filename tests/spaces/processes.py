@@ -52,8 +52,10 @@ with space(Path({str(w)!r})) as box:
         for part in ("cmdline", "environ", "fd"):
             try:
                 path = f"/proc/{{pid}}/{{part}}"
-                names = [os.readlink(f"{{path}}/{{n}}") for n in os.listdir(path)] if part == "fd" else []
-                print(repr(Path(path).read_bytes()) if part != "fd" else names)
+                if part == "fd":
+                    print([os.readlink(f"{{path}}/{{n}}") for n in os.listdir(path)])
+                else:
+                    print(repr(Path(path).read_bytes()))
             except PermissionError:
                 print("refused")
 """

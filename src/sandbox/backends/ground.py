@@ -143,8 +143,15 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
     abi = abi if abi >= ABI_LEAST else 0
     program = weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH))
     weaker = (*layout.weaker, *weaker_searched(resolved), *program)
+    if os.geteuid() != 0:  # who may map one number only: its own
+        cause = "files of others belong to nobody inside: ssh refuses what is in /etc/ssh"
+        weaker = (
+            *weaker,
+            Weaker("owners", cause, "ssh -F FILE, with a configuration of one's own"),
+        )
     if abi == 0:
-        weaker = (*weaker, Weaker("landlock", "this kernel has none", "Linux 6.2 or newer"))
+        cause = "this kernel has none: a FIFO outside can be written into"
+        weaker = (*weaker, Weaker("landlock", cause, "Linux 6.2 or newer"))
     blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
     held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
