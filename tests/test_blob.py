@@ -120,7 +120,7 @@ def read(blob: bytes) -> Parts | None:
         rules.append((text(rule.path), rule.access, rule.flags))
     for i in range(header.mount_count):
         one = view.mounts[i]
-        assert one.kind in range(1, 9) and one.flags in range(4) and one.access in range(5)
+        assert one.kind in range(1, 10) and one.flags in range(8) and one.access in range(5)
         mounts.append((text(one.path), one.kind, one.flags, one.access, one.size))
 
     def program(one: Any) -> tuple[tuple[int, int, int, int], ...]:
@@ -275,7 +275,7 @@ def test_a_rule_of_an_unknown_class_or_with_unknown_flags_is_refused(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kind": 0}, {"kind": 9}, {"flags": 4}, {"access": 5}, {"reserved": 1}, {"path": 1 << 20}],
+    [{"kind": 0}, {"kind": 10}, {"flags": 8}, {"access": 5}, {"reserved": 1}, {"path": 1 << 20}],
 )
 def test_a_mount_of_an_unknown_kind_or_with_unknown_flags_is_refused(
     changes: dict[str, int],

@@ -31,6 +31,7 @@ LADDER = (
     "links",
     "protected",
     "resolve",
+    "narrow",
     "result",
     "diagnose",
     "host",
@@ -40,6 +41,8 @@ LADDER = (
     "backends.base",
     "request",
     "backends.aliases",
+    "backends.search",
+    "backends.searched",
     "backends.cover",
     "backends.rules",
     "backends.basis",
@@ -59,6 +62,7 @@ LADDER = (
     "backends.scratch",
     "backends.temporary",
     "backends.running",
+    "backends.confinement",
     "backends.linux",
     "backends.choose",
     "backends.explain",
@@ -88,6 +92,7 @@ LADDER = (
 )
 IMPORTS_THE_CORE = {
     "backends.basis",
+    "backends.confinement",
     "backends.explain",
     "backends.ground",
     "backends.launch",

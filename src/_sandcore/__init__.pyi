@@ -24,8 +24,10 @@ __all__ = [
     "HANDLE_UNIX",
     "HANDLE_WRITE",
     "HELPER_PATH",
+    "MOUNT_ABSENT",
     "MOUNT_DEVICES",
     "MOUNT_HOLLOW",
+    "MOUNT_LATER",
     "MOUNT_MAKE",
     "MOUNT_MASK",
     "MOUNT_OPTIONAL",
@@ -76,8 +78,10 @@ HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
 HELPER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
+MOUNT_ABSENT: Final[int]
 MOUNT_DEVICES: Final[int]
 MOUNT_HOLLOW: Final[int]
+MOUNT_LATER: Final[int]
 MOUNT_MAKE: Final[int]
 MOUNT_MASK: Final[int]
 MOUNT_OPTIONAL: Final[int]
@@ -189,6 +193,8 @@ class Helper:
     def pid(self) -> int: ...
     @property
     def scoped(self) -> bool: ...
+    @property
+    def unwatched(self) -> int: ...
     @property
     def scratch(self) -> tuple[int, ...]: ...
     def close(self) -> None: ...

@@ -1,10 +1,10 @@
 """Sandboxes that stay: a policy, enforced and ready, and the commands that run in it.
 
-Starting a sandbox costs a few commands' time, running a command in one that is there costs hardly
-more than the command: so a sandbox is kept and reused.
+Starting one costs a few commands' time, a command in it hardly more than itself: it is kept.
 A sandbox resolves its policy once, when it is made. When the host changes under it (a new
-directory beside a denied one, another user), it is confined anew from the same resolved paths;
-nothing that a command did can move the boundary.
+directory beside a denied one, another user), it is confined anew: what was granted stays what it
+was; what is denied and protected is resolved again and comes on top. Nothing that a command did
+can move the boundary outwards.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from sandbox.environ import Plan, account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
+from sandbox.narrow import narrowed
 from sandbox.notice import warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
@@ -108,8 +109,8 @@ class Sandbox:
             self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
             try:
                 home, more = os.path.expanduser("~"), account_homes()
-                question = Question(self.policy, workspace, home, self._tmp, more, place)
-                self._resolved: ResolvedPolicy = self._backend.resolve(question, isolation)
+                self._question = Question(self.policy, workspace, home, self._tmp, more, place)
+                self._resolved: ResolvedPolicy = self._backend.resolve(self._question, isolation)
                 return self._backend.start(self._resolved, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -307,8 +308,11 @@ class Sandbox:
 
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
+        place = self._resolved.workspace or None
+        now = self._question._replace(tmp=self._tmp, workspace=place)
+        later = self._backend.resolve(now, self._isolation)
         try:
-            return self._backend.start(self._resolved, self._isolation)
+            return self._backend.start(narrowed(self._resolved, later), self._isolation)
         except IsolationRefused as refused:
             part = f"isolation {self._isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None

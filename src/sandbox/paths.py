@@ -97,10 +97,13 @@ def real(path: str, what: str) -> str:
         raise InvalidPath(path, f"{what} cannot be used: {cause}") from None
 
 
-def follow(path: str, start: str = "") -> tuple[str, tuple[str, ...]]:
+def follow(
+    path: str, start: str = "", known: set[str] | None = None
+) -> tuple[str, tuple[str, ...]]:
     """Where ``path`` leads, whether it exists or not, and the links that were passed on the way.
 
-    ``start`` is a directory without links that ``path`` begins in, the root unless given.
+    ``start`` is a directory without links that ``path`` begins in, the root unless given;
+    ``known``: directories without links, which grow, for who asks for many paths at once.
     A part that does not exist (yet) is kept as it is written: what is denied stays denied when it
     is created later. A loop leads nowhere and is returned as far as it was followed.
     """
@@ -115,8 +118,10 @@ def follow(path: str, start: str = "") -> tuple[str, tuple[str, ...]]:
             continue
         here = f"{done}/{part}"
         target = None
-        if there and len(links) < _LINKS_MAX:
+        if there and len(links) < _LINKS_MAX and not (known and here in known):
             there, target = _look(here)
+            if known is not None and todo and there and target is None:
+                known.add(here)
         if target is None:
             done = here
             continue

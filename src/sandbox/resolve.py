@@ -24,7 +24,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 
-__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "resolve"]
+__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "needed", "resolve"]
 
 _KERNEL = ("/dev", "/proc", "/sys")
 # Of these a sandbox may have its own.
@@ -67,7 +67,10 @@ class ResolvedPolicy:
     - ``writable``: directories and files below which writing is allowed.
     - ``denied``: what was denied by name (entries and secrets of HOME), with reasons, whether it
       exists or not.
-    - ``protected``: paths that stay read-only in the writable ones, existing or not.
+    - ``protected``: paths that stay read-only in the writable ones, existing or not;
+      ``more_protected``: those that came with what the host has changed since; ``nested``: the
+      repositories further down, ``all_nested``: whether that is all of them.
+    - ``patterns``: those that are denied, with real paths; ``matched``: what matched them.
     - ``links``: symbolic links that lead to what is denied; where they change, so does it.
     - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
     - ``place``: where commands start, if that may be read; else empty.
@@ -83,6 +86,16 @@ class ResolvedPolicy:
     home: str
     tmp: str
     place: str = ""
+    more_protected: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+    all_nested: bool = True
+    patterns: tuple[str, ...] = ()
+    matched: tuple[str, ...] = ()
+
+    @property
+    def all_protected(self) -> tuple[str, ...]:
+        """All paths that stay read-only."""
+        return (*self.protected, *self.more_protected, *self.nested)
 
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
@@ -139,11 +152,11 @@ def resolve(
     secret = _secrets(policy, houses, table, work, links)
     table = _without_secrets(table, policy, secret)
     denied.extend(place for place, _ in secret)
-    needed = sorted(_needed(table))
+    paths = sorted(needed(table))
     return ResolvedPolicy(
         policy=policy,
-        places=tuple(Place(path, table[path]) for path in needed),
-        writable=tuple(path for path in needed if table[path] is Access.WRITE),
+        places=tuple(Place(path, table[path]) for path in paths),
+        writable=tuple(path for path in paths if table[path] is Access.WRITE),
         denied=tuple(dict.fromkeys(denied)),
         protected=protected_paths(policy.protected, granted, places[Special.TMP]),
         links=tuple(dict.fromkeys(links)),
@@ -188,9 +201,10 @@ def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[P
     table: Table = {}
     denied: list[Place] = []
     links: list[str] = []
+    known: set[str] = {"/"}
     for entry in layer:
         if entry.access is Access.DENY:
-            paths, passed = _denied_paths(entry, places)
+            paths, passed = _denied_paths(entry, places, known)
             links.extend(passed)
             denied.extend(Place(path, Access.DENY, BY_POLICY) for path in paths)
         else:
@@ -217,7 +231,9 @@ def _granted_paths(entry: Entry, places: dict[Special, str]) -> list[str]:
     return [real(entry.path, f"{entry.access} path")]
 
 
-def _denied_paths(entry: Entry, places: dict[Special, str]) -> tuple[list[str], tuple[str, ...]]:
+def _denied_paths(
+    entry: Entry, places: dict[Special, str], known: set[str]
+) -> tuple[list[str], tuple[str, ...]]:
     """What a deny covers. It need not exist: it stays denied when it is created."""
     if not entry.path:
         return _granted_paths(entry, places), ()
@@ -227,7 +243,7 @@ def _denied_paths(entry: Entry, places: dict[Special, str]) -> tuple[list[str], 
             f"no isolation of this version knows patterns: {entry.path!r}",
             "deny the directory or the files by name",
         )
-    path, links = follow(entry.path)
+    path, links = follow(entry.path, known=known)
     return [path], links
 
 
@@ -252,7 +268,7 @@ def lookup(table: Table, path: str) -> Access:
     return Access.DENY
 
 
-def _needed(table: Table) -> set[str]:
+def needed(table: Table) -> set[str]:
     """The paths of a table without those that say what is said above them anyway.
 
     In what a sandbox may have of its own (a private ``/tmp``) to be read is said by being named.

@@ -6,3 +6,4 @@ struct stamp {
     int32_t error;
 };
 void stamp_paths(const char *const *paths, size_t count, struct stamp *out);
+void stamp_identities(const char *const *paths, size_t count, struct stamp *out);

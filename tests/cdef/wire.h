@@ -44,6 +44,8 @@ struct wire_reply {
     uint32_t scoped;
     uint32_t timed_out;
     uint32_t over_memory;
+    uint32_t unwatched;
+    uint32_t reserved;
     struct wire_usage usage;
     int64_t duration_ns;
 };

@@ -57,6 +57,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_READ_ONLY
     enum: POLICY_MOUNT_OPTIONAL
     enum: POLICY_MOUNT_MAKE
+    enum: POLICY_MOUNT_LATER
     enum: POLICY_MOUNT_WRITE
     enum: POLICY_MOUNT_READ
     enum: POLICY_MOUNT_PIN
@@ -65,6 +66,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_MOUNT_SCRATCH
     enum: POLICY_MOUNT_DEVICES
     enum: POLICY_MOUNT_PROC
+    enum: POLICY_MOUNT_ABSENT
     struct policy_rule:
         uint32_t path
         uint16_t access
@@ -176,6 +178,7 @@ cdef extern from "client.h" nogil:
         int32_t pidfd
         int32_t owner
         int32_t scoped
+        uint32_t unwatched
         int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
@@ -312,3 +315,4 @@ cdef extern from "stamp.h" nogil:
         int64_t change_ns
         uint32_t mode
     void stamp_paths(const char *const *paths, size_t count, stamp *out)
+    void stamp_identities(const char *const *paths, size_t count, stamp *out)

@@ -65,6 +65,13 @@ cdef class Helper:
         return bool(self.c.scoped)
 
     @property
+    def unwatched(self):
+        """In how many directories on the way to its mounts the host does not tell of changes.
+
+        A file that is replaced there loses its mask until the next helper is started."""
+        return self.c.unwatched
+
+    @property
     def scratch(self):
         """Fds of the sandbox's own writable directories, in the order of the policy's mounts.
 

@@ -7,8 +7,8 @@ cdef class Stamps:
 
     `take()` returns bytes. Of each of `paths` they hold device, inode, size, mode and the kernel's
     own change time, so that equal bytes mean that none was created, removed, written, replaced or
-    re-permitted in between. Of each of `identities` they hold device and inode only: the same
-    directory, whatever happened in it. `SIZE` bytes belong to one path, in the order given; all
+    re-permitted in between. Of each of `identities` they hold device, inode and time of birth only:
+    the same directory, whatever happened in it. `SIZE` bytes belong to one path, in the order given; all
     zero: absent. Symlinks are not followed.
     """
 
@@ -40,11 +40,12 @@ cdef class Stamps:
 
     def take(self):
         """The state of all paths now."""
-        cdef size_t i, count = len(self.paths.items)
+        cdef size_t count = len(self.paths.items)
+        cdef const char *const *paths = <const char *const *>self.paths.pointers
         taken = PyBytes_FromStringAndSize(NULL, count * sizeof(stamp))
         cdef stamp *at = <stamp *><char *>taken
-        for i in range(count):
-            self.look(i, &at[i])
+        stamp_paths(paths, self.exact, at)
+        stamp_identities(paths + self.exact, count - self.exact, at + self.exact)
         return taken
 
     def same(self, bytes state not None):
@@ -61,8 +62,8 @@ cdef class Stamps:
         return True
 
     cdef void look(self, size_t i, stamp *out) noexcept:
-        stamp_paths(<const char *const *>&self.paths.pointers[i], 1, out)
-        if i >= self.exact:
-            out.size = 0
-            out.change_ns = 0
-            out.mode = 0
+        cdef const char *const *path = <const char *const *>&self.paths.pointers[i]
+        if i < self.exact:
+            stamp_paths(path, 1, out)
+        else:
+            stamp_identities(path, 1, out)

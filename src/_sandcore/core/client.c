@@ -156,6 +156,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
             *report = ready.report;
         }
         out->scoped = error == 0 && ready.scoped != 0;
+        out->unwatched = ready.unwatched;
     }
     if (error) {
         report->error = -error;
@@ -219,6 +220,8 @@ void client_end(const struct client *client)
         return;
     }
     if (client->control >= 0) {
+        uint32_t kind = WIRE_CLOSE;
+        send(client->control, &kind, sizeof kind, MSG_DONTWAIT | MSG_NOSIGNAL);
         shutdown(client->control, SHUT_RDWR);
     }
     if (client->pidfd >= 0 && (has_ended(client->pidfd) ||

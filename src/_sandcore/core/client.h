@@ -12,6 +12,7 @@ struct client {
     int32_t pid, pidfd;
     int32_t owner;  /* pid of the process that started it: a forked copy of us must not touch it */
     int32_t scoped; /* as proved by the root process */
+    uint32_t unwatched;                /* as in its READY */
     int32_t scratch[WIRE_MAX_SCRATCH]; /* its SCRATCH mounts; -1 behind the last */
 };
 

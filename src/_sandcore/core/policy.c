@@ -104,8 +104,9 @@ static int mounts_are_sound(const struct policy_view *view)
     for (uint32_t i = 0; i < view->header->mount_count; i++) {
         const struct policy_mount *mount = &view->mounts[i];
         if (!path_is_sound(view, mount->path) || mount->kind < POLICY_MOUNT_WRITE ||
-            mount->kind > POLICY_MOUNT_PROC || mount->access > LANDLOCK_CLASS_NAMES ||
-            (mount->flags & ~(POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE)) != 0 ||
+            mount->kind > POLICY_MOUNT_ABSENT || mount->access > LANDLOCK_CLASS_NAMES ||
+            (mount->flags & ~(POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE | POLICY_MOUNT_LATER)) !=
+                0 ||
             mount->reserved != 0) {
             return 0;
         }

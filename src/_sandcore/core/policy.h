@@ -46,6 +46,8 @@ enum policy_mount_kind {
     POLICY_MOUNT_SCRATCH = 6, /* an empty directory for all, writable */
     POLICY_MOUNT_DEVICES = 7, /* a directory with the usual devices, and terminals of its own */
     POLICY_MOUNT_PROC = 8,    /* the lane's own processes, read-only */
+    POLICY_MOUNT_ABSENT =
+        9, /* mounts nothing: what a command puts there is moved aside at the end */
 };
 
 enum policy_mount_flags {
@@ -53,6 +55,8 @@ enum policy_mount_flags {
     POLICY_MOUNT_OPTIONAL = 1u << 0,
     /* lies in a directory of the layout's own: its mount point is made there */
     POLICY_MOUNT_MAKE = 1u << 1,
+    /* a mask for what was missing when it was listed: made when it comes */
+    POLICY_MOUNT_LATER = 1u << 2,
 };
 
 struct policy_mount {

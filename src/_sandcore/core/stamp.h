@@ -11,12 +11,15 @@
 
 struct stamp {
     uint64_t device, inode, size;
-    int64_t change_ns; /* ctime */
+    int64_t change_ns; /* ctime; of an identity: when it was made, where the file system knows */
     uint32_t mode;     /* type and permissions; 0: nothing is there */
     int32_t error;     /* errno of anything but absence */
 };
 
 /* Fills in a stamp for each path, symlinks not followed. */
 void stamp_paths(const char *const *paths, size_t count, struct stamp *out);
+
+/* Only which file it is. The number of a removed file is soon given to a new one, hence the time. */
+void stamp_identities(const char *const *paths, size_t count, struct stamp *out);
 
 #endif

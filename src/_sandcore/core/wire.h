@@ -2,6 +2,7 @@
  *
  * caller -> root     WIRE_LANE  + [lane socket]             a new lane, please
  * caller -> root     WIRE_DIRECT                            be a nursery: spawn children of mine
+ *                    WIRE_CLOSE                             I end this; without it, I was ended
  * caller -> lane     WIRE_RUN   + [fds 0, 1, 2, ...]         a command; the body follows the header,
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
@@ -40,6 +41,7 @@ enum wire_kind {
     WIRE_KILL = 3,
     WIRE_SWEEP = 4,
     WIRE_DIRECT = 5,
+    WIRE_CLOSE = 6,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
@@ -94,9 +96,11 @@ struct wire_reply {
     struct stage_report report; /* READY, FAILED: what failed */
     int32_t status;             /* EXITED, DONE: wait status of the leader */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
-    uint32_t scoped;         /* READY: the signal scope was proved; kill(-1) ends just this tree */
-    uint32_t timed_out;      /* DONE, in the background: its time was up */
-    uint32_t over_memory;    /* DONE: the tree was ended because it had too much */
+    uint32_t scoped;      /* READY: the signal scope was proved; kill(-1) ends just this tree */
+    uint32_t timed_out;   /* DONE, in the background: its time was up */
+    uint32_t over_memory; /* DONE: the tree was ended because it had too much */
+    uint32_t unwatched; /* READY of the root: directories in which a replaced file stays unmasked */
+    uint32_t reserved;
     struct wire_usage usage; /* DONE */
     int64_t duration_ns;     /* DONE, in the background: from start to end */
 };

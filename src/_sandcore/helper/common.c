@@ -33,6 +33,18 @@ void helper_add_usage(struct wire_usage *sum, const struct rusage *one)
     sum->involuntary_switches += (uint64_t)one->ru_nivcsw;
 }
 
+int helper_raise_fds(uint64_t before[2])
+{
+    long error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, before);
+    const uint64_t most[2] = {before[1], before[1]};
+    return error ? (int)error : (int)SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, most, 0);
+}
+
+int helper_restore_fds(const uint64_t before[2])
+{
+    return (int)SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
+}
+
 int helper_prove_scope(int32_t outsider)
 {
     return SYS_2(SYS_kill, outsider, 0) == -EPERM;
@@ -133,6 +145,7 @@ void helper_send_ready(const struct helper *helper, int fd, const struct stage_r
         .pid = (int32_t)SYS_0(SYS_getpid),
         .report = *report,
         .scoped = (uint32_t)helper->scoped,
+        .unwatched = helper->masks.unwatched,
     };
     helper_send(fd, &reply, fds, count);
 }

@@ -21,6 +21,7 @@
 #ifndef SANDCORE_HELPER_H
 #define SANDCORE_HELPER_H
 
+#include "masks.h"
 #include "policy.h"
 #include "wire.h"
 
@@ -42,6 +43,9 @@ struct helper {
     int32_t group;        /* of the root, as numbered outside of all namespaces */
     uint32_t processes;   /* of the lane to start: how many at one time; 0: any number */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
+    struct masks masks;   /* of the root */
+    struct plants *plants;
+    int32_t closed; /* the caller said so, and looks after its own */
 };
 
 /* Ends every process below this one and reaps it. *leader_status gets the wait status of `leader`
@@ -60,6 +64,10 @@ int helper_is_stop(int32_t status);
 /* True when signals of this process to `outsider` are refused by its Landlock domain. Only after
  * this may kill(-1) be used: without a scope it ends the user's session. */
 int helper_prove_scope(int32_t outsider);
+
+/* More fds than the soft limit that commands are to have, for a moment. */
+int helper_raise_fds(uint64_t before[2]);
+int helper_restore_fds(const uint64_t before[2]);
 
 /* Opens /proc's list of this process's children. */
 int helper_open_children(void);
@@ -106,16 +114,36 @@ void request_close_fds(struct request *request);
 /* Gives back all that it holds but the pidfd. */
 void request_release(struct request *request);
 
+/* Memory that the root shares with its lanes; in these a command begins, and has ended. */
+int plants_share(struct helper *helper);
+void plants_begin(const struct helper *helper);
+void plants_end(const struct helper *helper);
+
+/* At the end of the root, when its tree is dead: where the caller has ended without a word, moves
+ * what a command put at protected names aside. */
+void plants_settle(const struct helper *helper);
+
 /* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
  * its /proc/self, so it is still dumpable. */
 int namespaces_enter(const struct policy_view *policy);
+
+/* Of one row (WRITE, READ, PIN): a detached clone of what `place` is a fd on, with the flags that it
+ * shall have; and what masks a file, or a directory, detached. */
+int mounts_tree(const struct policy_mount *mount, const char *path, int place);
+int mounts_mask(int is_directory);
 
 /* Makes the policy's mounts; *failed is the one that could not be made, -1: none in particular. What
  * is new is granted in the ruleset, -1: none. */
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
 
+/* Grants a class of rights on what is new at a path; without a ruleset (-1) that is nothing to do. */
+int mounts_grant(const struct policy_view *policy, int ruleset, const char *path, unsigned access);
+
 /* In a pid namespace: makes the mounts that show its processes. */
 int mounts_make_proc(const struct policy_view *policy, int ruleset);
+
+/* Opens the sandbox's own directories again where a command has closed them. */
+void mounts_reopen(const struct policy_view *policy);
 
 /* As the first process of a pid namespace, with capabilities: at most this many others at one time,
  * threads counted; 0: any number. -EOPNOTSUPP where the kernel cannot. */

@@ -3,7 +3,6 @@
 #include "helper.h"
 #include "landlock.h"
 #include "sys.h"
-#include "tree.h"
 
 #include <errno.h>
 #include <linux/prctl.h>
@@ -225,15 +224,6 @@ static void drop_signals(void)
     }
 }
 
-static void reopen_scratch(const struct policy_view *policy)
-{
-    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
-            tree_reopen(policy->strings + policy->mounts[i].path);
-        }
-    }
-}
-
 /* A terminal's job joins the caller's process group. In a pid namespace that has no number; there the
  * root has stayed in the group that it was born in, and what it starts is in it already. */
 static void settle_group(const struct helper *helper, struct plan *plan)
@@ -285,6 +275,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     watch_memory(helper, request, &command.memory);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
+    plants_begin(helper);
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;
@@ -301,9 +292,10 @@ static int serve(const struct helper *helper, int socket, struct request *reques
         send_failure(socket, plan);
     }
     memory_close(&command.memory);
+    plants_end(helper);
     request_release(request);
     drop_signals();
-    reopen_scratch(&helper->policy);
+    mounts_reopen(&helper->policy);
     return present;
 }
 

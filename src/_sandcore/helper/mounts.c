@@ -20,7 +20,6 @@
 #include <linux/stat.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 enum { NONE = -1, FILE_BYTES = 4096 };
 
@@ -28,30 +27,19 @@ static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full"
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
 enum { DEVICES = sizeof devices / sizeof devices[0] };
 
-/* What a command could read of the kernel and of others, as root with no capability too. */
-static const char *const hidden[] = {"/proc/kcore",         "/proc/keys",       "/proc/key-users",
-                                     "/proc/timer_list",    "/proc/kpagecount", "/proc/kpageflags",
-                                     "/proc/sysrq-trigger", "/proc/vmallocinfo"};
-
 struct layout {
     const struct policy_view *policy;
     int32_t ruleset;         /* -1: none */
     int32_t *trees;          /* one for each mount: a detached clone of what was there, or -1 */
     int32_t device[DEVICES]; /* as trees */
-    const char *masks[2];    /* where a mask for a file, for a directory lies already */
+    int32_t masks[2];        /* one for a file, one for a directory that lies already; -1: none */
 };
 
-static int set_propagation(uint64_t kind)
-{
-    struct mount_attr change = {.propagation = kind};
-    return (int)SYS_5(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &change, sizeof change);
-}
-
 /* Rules are about files, and a new file system has others than those that the caller knew. */
-static int grant(const struct layout *layout, const char *path, unsigned access)
+int mounts_grant(const struct policy_view *policy, int ruleset, const char *path, unsigned access)
 {
-    const struct policy_header *header = layout->policy->header;
-    if (layout->ruleset < 0 || access == 0) {
+    const struct policy_header *header = policy->header;
+    if (ruleset < 0 || access == 0) {
         return 0;
     }
     int place = tree_open(path);
@@ -59,7 +47,7 @@ static int grant(const struct layout *layout, const char *path, unsigned access)
         return place;
     }
     uint64_t rights = landlock_granted((int)header->abi, access, 1, header->handle);
-    int error = rights ? landlock_add_path(layout->ruleset, place, rights) : 0;
+    int error = rights ? landlock_add_path(ruleset, place, rights) : 0;
     tree_drop(place);
     return error;
 }
@@ -70,12 +58,12 @@ static int is_of_devices(const char *path)
     return strlen(path) >= sizeof above && memcmp(path, above, sizeof above - 1) == 0;
 }
 
-/* Of one row: what was there, with the flags that it shall have. A device is written to through a
- * read-only mount too; what that keeps is its mode, owner and times, which are the host's. */
-static int take_tree(const struct policy_mount *mount, const char *path)
+/* A device is written to through a read-only mount too; what that keeps is its mode, owner and times,
+ * which are the host's. */
+int mounts_tree(const struct policy_mount *mount, const char *path, int place)
 {
     uint64_t attributes = MOUNT_ATTR_NOSUID;
-    int tree = tree_clone(path);
+    int tree = tree_clone_at(place);
     int type = tree < 0 ? tree : tree_type(tree);
     int read_only = mount->kind == POLICY_MOUNT_READ || type == S_IFCHR || type == S_IFBLK;
     attributes |= is_of_devices(path) ? 0 : MOUNT_ATTR_NODEV;
@@ -97,7 +85,11 @@ static int take_trees(struct layout *layout, int *failed)
         if (mount->kind > POLICY_MOUNT_PIN) {
             continue;
         }
-        int tree = take_tree(mount, policy->strings + mount->path);
+        const char *path = policy->strings + mount->path;
+        /* A link is made read-only itself: nobody replaces it. Nothing else may have become one. */
+        int place = mount->kind == POLICY_MOUNT_READ ? tree_look(path) : tree_open(path);
+        int tree = place < 0 ? place : mounts_tree(mount, path, place);
+        tree_drop(place);
         if (tree < 0 && !(tree == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL)) {
             *failed = (int)i;
             return tree;
@@ -107,7 +99,7 @@ static int take_trees(struct layout *layout, int *failed)
     return 0;
 }
 
-/* Read-only as in take_tree: root owns them, and `chmod /dev/null` would be felt by everybody. */
+/* Read-only as in mounts_tree: root owns them, and `chmod /dev/null` would be felt by everybody. */
 static int take_devices(struct layout *layout)
 {
     const uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
@@ -121,13 +113,9 @@ static int take_devices(struct layout *layout)
     return error;
 }
 
-/* A clone of the first mask of its sort where there is one: the 1,500th costs what the second does. */
-static int new_mask(struct layout *layout, int is_directory)
+int mounts_mask(int is_directory)
 {
     static const char *const closed[] = {"mode", "000", "size", "4096", 0};
-    if (layout->masks[is_directory]) {
-        return tree_clone(layout->masks[is_directory]);
-    }
     uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
     if (is_directory) {
         return tree_new("tmpfs", closed, attributes | MOUNT_ATTR_NOEXEC);
@@ -141,18 +129,29 @@ static int new_mask(struct layout *layout, int is_directory)
     return error ? error : tree;
 }
 
+/* A clone of the first mask of its sort where there is one: the 1,500th costs less than the first. */
+static int new_mask(struct layout *layout, int is_directory)
+{
+    int first = layout->masks[is_directory];
+    return first >= 0 ? tree_clone_at(first) : mounts_mask(is_directory);
+}
+
 static int place_mask(struct layout *layout, const char *path)
 {
     int place = tree_open(path);
     int type = place < 0 ? place : tree_type(place);
-    tree_drop(place);
     if (type < 0) {
+        tree_drop(place);
         return type;
     }
     int is_directory = type == S_IFDIR;
-    int error = tree_put(new_mask(layout, is_directory), path);
-    if (error == 0 && !layout->masks[is_directory]) {
-        layout->masks[is_directory] = path;
+    int mask = new_mask(layout, is_directory);
+    int error = mask < 0 ? mask : tree_attach_at(mask, place);
+    tree_drop(place);
+    if (error == 0 && layout->masks[is_directory] < 0) {
+        layout->masks[is_directory] = mask;
+    } else {
+        tree_drop(mask);
     }
     return error;
 }
@@ -186,7 +185,7 @@ static int place_devices(struct layout *layout, const struct policy_mount *mount
     error = error ? error
                   : tree_put(tree_new("devpts", terminals, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
                              "/dev/pts");
-    return error ? error : grant(layout, "/dev/pts", mount->access);
+    return error ? error : mounts_grant(layout->policy, layout->ruleset, "/dev/pts", mount->access);
 }
 
 /* Files count too: each takes a kilobyte of the kernel's memory, however little is in it. */
@@ -207,13 +206,22 @@ static int place_own(const struct policy_mount *mount, const char *path)
     return tree_put(tree_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), path);
 }
 
+static int attach_to_link(int tree, const char *path)
+{
+    int place = tree_look(path);
+    int error = place < 0 ? place : tree_attach_at(tree, place);
+    tree_drop(place);
+    return error;
+}
+
 static int place_mount(struct layout *layout, uint32_t index)
 {
     const struct policy_mount *mount = &layout->policy->mounts[index];
     const char *path = layout->policy->strings + mount->path;
     int tree = layout->trees[index], error = 0;
     int is_tree = mount->kind <= POLICY_MOUNT_PIN;
-    if (mount->kind == POLICY_MOUNT_PROC || (is_tree && tree < 0)) {
+    int later = mount->kind >= POLICY_MOUNT_PROC || mount->flags & POLICY_MOUNT_LATER;
+    if (later || (is_tree && tree < 0)) {
         return 0;
     }
     if (mount->flags & POLICY_MOUNT_MAKE) {
@@ -221,14 +229,14 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = type < 0 ? type : tree_make_point(path, type == S_IFDIR);
     }
     if (error == 0 && is_tree) {
-        error = tree_attach(tree, path);
+        error = tree_type(tree) == S_IFLNK ? attach_to_link(tree, path) : tree_attach(tree, path);
     } else if (error == 0 && mount->kind == POLICY_MOUNT_MASK) {
         error = place_mask(layout, path);
     } else if (error == 0 && mount->kind == POLICY_MOUNT_DEVICES) {
         error = place_devices(layout, mount, path);
     } else if (error == 0) {
         error = place_own(mount, path);
-        error = error ? error : grant(layout, path, mount->access);
+        error = error ? error : mounts_grant(layout->policy, layout->ruleset, path, mount->access);
     }
     return error == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL ? 0 : error;
 }
@@ -269,35 +277,33 @@ static void close_trees(struct layout *layout)
     for (unsigned i = 0; i < DEVICES; i++) {
         tree_drop(layout->device[i]);
     }
+    tree_drop(layout->masks[0]);
+    tree_drop(layout->masks[1]);
 }
 
-/* A fd for each mount, for a moment: more than the soft limit that commands are to have. */
+/* A fd for each mount, for a moment. */
 static int with_many_fds(struct layout *layout, int *failed)
 {
-    uint64_t before[2], most[2];
-    long error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, before);
-    if (error == 0) {
-        most[0] = most[1] = before[1];
-        error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, most, 0);
-    }
+    uint64_t before[2];
+    int error = helper_raise_fds(before);
     if (error) {
-        return (int)error;
+        return error;
     }
     int result = take_devices(layout);
     result = result ? result : take_trees(layout, failed);
     result = result ? result : place_all(layout, failed);
     close_trees(layout);
-    error = SYS_4(SYS_prlimit64, 0, RLIMIT_NOFILE, before, 0);
-    return result ? result : (int)error;
+    error = helper_restore_fds(before);
+    return result ? result : error;
 }
 
 int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
 {
-    struct layout layout = {.policy = policy, .ruleset = ruleset};
+    struct layout layout = {.policy = policy, .ruleset = ruleset, .masks = {NONE, NONE}};
     size_t size = policy->header->mount_count * sizeof(int32_t);
     *failed = NONE;
     /* What the host mounts later is not for us: it would come in with its own flags. */
-    int error = set_propagation(MS_PRIVATE);
+    int error = tree_propagate(MS_PRIVATE);
     if (error || size == 0) {
         return error;
     }
@@ -310,43 +316,7 @@ int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
     memset(layout.trees, 0xff, size);
     error = with_many_fds(&layout, failed);
     SYS_2(SYS_munmap, trees, size);
-    return error ? error : (int)SYS_1(SYS_chdir, "/");
-}
-
-static int hide(const char *path)
-{
-    uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    int place = tree_open(path);
-    if (place < 0) {
-        return place == -ENOENT ? 0 : place; /* this kernel has none */
-    }
-    tree_drop(place);
-    int tree = tree_clone(devices[0]);
-    int error = tree < 0 ? tree : tree_set(tree, "", AT_EMPTY_PATH, attributes);
-    if (error) {
-        tree_drop(tree);
-        return error;
-    }
-    return tree_put(tree, path);
-}
-
-int mounts_make_proc(const struct policy_view *policy, int ruleset)
-{
-    static const char *const none[] = {0};
-    const uint64_t attributes =
-        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-    const struct layout layout = {.policy = policy, .ruleset = ruleset};
-    int error = 0;
-    for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
-        const struct policy_mount *mount = &policy->mounts[i];
-        if (mount->kind != POLICY_MOUNT_PROC) {
-            continue;
-        }
-        error = tree_put(tree_new("proc", none, attributes), policy->strings + mount->path);
-        for (unsigned k = 0; error == 0 && k < sizeof hidden / sizeof hidden[0]; k++) {
-            error = hide(hidden[k]);
-        }
-        error = error ? error : grant(&layout, policy->strings + mount->path, mount->access);
-    }
-    return error;
+    error = error ? error : (int)SYS_1(SYS_chdir, "/");
+    /* What is masked later is to be masked in the lanes too. */
+    return error ? error : tree_propagate(MS_SHARED);
 }

@@ -106,7 +106,14 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
     int error = namespaces_enter(&helper->policy);
     if (error == 0) {
         report->stage = STAGE_MOUNTS;
+        error = masks_watch(&helper->policy, &helper->masks);
+    }
+    if (error == 0) {
         error = mounts_make(&helper->policy, ruleset, &report->detail);
+    }
+    if (error == 0) {
+        report->stage = STAGE_HELPER;
+        error = plants_share(helper);
     }
     return error;
 }
@@ -151,6 +158,7 @@ static void start_lane(struct helper *helper, int socket, int signals)
         close_fd(HELPER_CALLER);
         close_fd(signals);
         close_fd(helper->children);
+        masks_drop(&helper->masks);
         lane_main(helper, socket);
     }
     if (pid < 0) {
@@ -176,10 +184,20 @@ static int lanes_are_well(void)
     }
 }
 
-static void drain_signals(int signals)
+/* Children that ended, directories that changed. False: all of this must end. */
+static int take_signals(struct helper *helper, int signals)
 {
     struct signalfd_siginfo info[8];
-    SYS_3(SYS_read, signals, info, sizeof info);
+    long size = SYS_3(SYS_read, signals, info, sizeof info);
+    int error = 0;
+    for (long i = 0; error == 0 && i < size / (long)sizeof info[0]; i++) {
+        if (info[i].ssi_signo == MASKS_SIGNAL) {
+            error = masks_mend(&helper->masks, info[i].ssi_fd);
+        } else if (info[i].ssi_signo == SIGIO) {
+            error = masks_mend(&helper->masks, -1);
+        }
+    }
+    return error == 0 && lanes_are_well();
 }
 
 /* The caller's next word: a lane, or to be a nursery, which does not come back. */
@@ -196,6 +214,7 @@ static int take_order(struct helper *helper, int signals)
         close_fd(signals);
         nursery_main(helper, order.direct.cookie);
     }
+    helper->closed = size == sizeof order.kind && order.kind == WIRE_CLOSE;
     if (size != sizeof order.lane || order.kind != WIRE_LANE || socket < 0) {
         return 0;
     }
@@ -204,7 +223,7 @@ static int take_order(struct helper *helper, int signals)
     return 1;
 }
 
-/* Serves until the caller closes, the caller ends, or a lane is attacked. */
+/* Serves until the caller closes, the caller ends, a lane is attacked, or a mask cannot be kept. */
 static void watch(struct helper *helper, int signals)
 {
     struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
@@ -221,11 +240,8 @@ static void watch(struct helper *helper, int signals)
         if (events[1].revents) {
             return;
         }
-        if (events[2].revents) {
-            drain_signals(signals);
-            if (!lanes_are_well()) {
-                return;
-            }
+        if (events[2].revents && !take_signals(helper, signals)) {
+            return;
         }
         if (events[0].revents && !take_order(helper, signals)) {
             return;
@@ -266,17 +282,21 @@ static void send_ready(const struct helper *helper, const struct stage_report *r
 void root_main(void)
 {
     struct helper helper = {.children = -1};
-    uint64_t all = ~UINT64_C(0), child_ended = UINT64_C(1) << (SIGCHLD - 1);
+    uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
+                                          UINT64_C(1) << (SIGIO - 1) |
+                                          UINT64_C(1) << (MASKS_SIGNAL - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
-    long signals =
-        SYS_4(SYS_signalfd4, NEVER, &child_ended, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+    long signals = SYS_4(SYS_signalfd4, NEVER, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     struct stage_report report = {.stage = STAGE_HELPER, .error = (int32_t)-signals, .detail = -1};
     int error = signals < 0 ? (int)signals : set_up(&helper, &report);
     send_ready(&helper, &report);
     if (error == 0) {
         watch(&helper, (int)signals);
         helper_sweep(&helper, 0, 0, 0);
+        if (!helper.closed) {
+            plants_settle(&helper);
+        }
     }
     helper_exit(error ? 1 : 0);
 }

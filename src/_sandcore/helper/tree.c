@@ -4,6 +4,7 @@
 
 #include "sys.h"
 
+#include <asm/statfs.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
@@ -11,7 +12,7 @@
 #include <linux/stat.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444, SCRATCH_MODE = 01777 };
+enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444 };
 
 void tree_drop(int fd)
 {
@@ -20,10 +21,20 @@ void tree_drop(int fd)
     }
 }
 
+static int find(const char *path, uint64_t more)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC | more, .resolve = RESOLVE_NO_SYMLINKS};
+    return (int)SYS_4(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
 int tree_open(const char *path)
 {
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
-    return (int)SYS_4(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    return find(path, 0);
+}
+
+int tree_look(const char *path)
+{
+    return find(path, O_NOFOLLOW);
 }
 
 /* The type of what a fd is on (S_IFDIR, ...), or a negative errno. */
@@ -34,35 +45,74 @@ int tree_type(int fd)
     return error < 0 ? (int)error : found.stx_mode & S_IFMT;
 }
 
+int tree_cover(int fd)
+{
+    enum { READ_ONLY = 1 /* ST_RDONLY */ };
+    struct statx found;
+    struct statfs system;
+    long error = SYS_5(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_MODE, &found);
+    error = error < 0 ? error : SYS_2(SYS_fstatfs, fd, &system);
+    if (error < 0) {
+        return (int)error;
+    }
+    unsigned type = found.stx_mode & S_IFMT;
+    int cover = type == S_IFDIR ? TREE_DIRECTORY : 0;
+    cover |= found.stx_attributes & STATX_ATTR_MOUNT_ROOT ? TREE_ROOT : 0;
+    cover |= system.f_flags & READ_ONLY ? TREE_READ_ONLY : 0;
+    if (type == S_IFCHR || (type == S_IFDIR && (found.stx_mode & 0777) == 0)) {
+        cover |= TREE_CLOSED;
+    }
+    return cover;
+}
+
+int tree_same(int one, int other)
+{
+    struct statx a, b;
+    return SYS_5(SYS_statx, one, "", AT_EMPTY_PATH, STATX_INO, &a) == 0 &&
+           SYS_5(SYS_statx, other, "", AT_EMPTY_PATH, STATX_INO, &b) == 0 &&
+           a.stx_ino == b.stx_ino && a.stx_dev_major == b.stx_dev_major &&
+           a.stx_dev_minor == b.stx_dev_minor;
+}
+
+int tree_propagate(uint64_t kind)
+{
+    struct mount_attr change = {.propagation = kind};
+    return (int)SYS_5(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &change, sizeof change);
+}
+
 int tree_set(int fd, const char *path, unsigned how, uint64_t attributes)
 {
     struct mount_attr change = {.attr_set = attributes};
     return (int)SYS_5(SYS_mount_setattr, fd, path, how, &change, sizeof change);
 }
 
+int tree_clone_at(int place)
+{
+    return (int)SYS_3(SYS_open_tree, place, "",
+                      AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+}
+
 /* A detached clone of the tree at a path. */
 int tree_clone(const char *path)
 {
     int place = tree_open(path);
-    if (place < 0) {
-        return place;
-    }
-    long tree = SYS_3(SYS_open_tree, place, "",
-                      AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    int tree = place < 0 ? place : tree_clone_at(place);
     tree_drop(place);
-    return (int)tree;
+    return tree;
+}
+
+int tree_attach_at(int tree, int place)
+{
+    return (int)SYS_5(SYS_move_mount, tree, "", place, "",
+                      MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 }
 
 int tree_attach(int tree, const char *path)
 {
     int place = tree_open(path);
-    if (place < 0) {
-        return place;
-    }
-    long error = SYS_5(SYS_move_mount, tree, "", place, "",
-                       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+    int error = place < 0 ? place : tree_attach_at(tree, place);
     tree_drop(place);
-    return (int)error;
+    return error;
 }
 
 /* A new file system of a kind, with options in pairs, NULL at the end; detached. */
@@ -114,16 +164,4 @@ int tree_make_point(const char *path, int is_directory)
     long error = is_directory ? SYS_3(SYS_mkdirat, AT_FDCWD, path, DIRECTORY_MODE)
                               : SYS_4(SYS_mknodat, AT_FDCWD, path, S_IFREG | FILE_MODE, 0);
     return error == -EEXIST ? 0 : (int)error;
-}
-
-/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
- * command shall find its temporary directory as open as this one did. Not without need: the caller
- * sees by the time of change whether there is something to do. */
-void tree_reopen(const char *path)
-{
-    struct statx found = {0};
-    long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
-    if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
-        SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
-    }
 }

@@ -133,6 +133,16 @@ def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
         yield Weaker("own-program", cause, "install sandcore outside the workspace")
 
 
+def weaker_masks(unwatched: int) -> Iterator[Weaker]:
+    """What it means that the host tells of no changes in so many directories."""
+    if unwatched:
+        cause = (
+            f"changes in {unwatched} directories on the way to denied or protected files are not "
+            "told: one that the host replaces while commands run stays open to them"
+        )
+        yield Weaker("masks", cause, "make them readable; sysctl fs.dir-notify-enable=1")
+
+
 def counts_processes(release: str) -> bool:
     """Whether a pid namespace can be told how many processes it holds: from Linux 6.14 on.
 

@@ -148,6 +148,7 @@ def explain_mounts(resolved: ResolvedPolicy) -> list[MountView]:
     return [
         MountView(mount.path.decode("utf-8", "backslashreplace"), mount.kind, mount.size)
         for mount in compile_layout(resolved).mounts
+        if mount.kind not in ("later", "absent")
     ]
 
 

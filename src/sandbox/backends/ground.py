@@ -21,6 +21,7 @@ from sandbox.backends.layout import TMP, has_tmp
 from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules
+from sandbox.backends.searched import weaker_searched
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
@@ -99,7 +100,8 @@ class Ground:
     ``counted``: whether a lane can be told how many processes its command may have;
     ``unsampled``: why it cannot look at the memory of them all, empty: it can.
     ``scratch``: what stays in each directory of its own when it is cleared. ``guarded``: protected
-    paths that nothing holds, so that they have to be looked after.
+    paths that nothing holds, so that they have to be looked after; ``guarded_later``: what came to
+    them since the first confinement.
     """
 
     blob: _sandcore.Policy
@@ -111,6 +113,7 @@ class Ground:
     unsampled: str = ""
     scratch: tuple[frozenset[str], ...] = ()
     guarded: tuple[str, ...] = ()
+    guarded_later: tuple[str, ...] = ()
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -123,21 +126,27 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         *weaker_program(resolved, helper),
     )
     blob = compile_blob(resolved.policy, rules, abi)
-    unsampled = why_unsampled(resolved, "landlock", abi)
-    return Ground(blob, basis, "landlock", weaker, guarded=resolved.protected, unsampled=unsampled)
+    return Ground(
+        blob,
+        basis,
+        "landlock",
+        weaker,
+        guarded=resolved.protected,
+        guarded_later=resolved.more_protected,
+        unsampled=why_unsampled(resolved, "landlock", abi),
+    )
 
 
 def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
     """The ground of a layout. Raises ``Unenforceable``."""
     layout, basis = layout_with_basis(resolved)
     abi = abi if abi >= ABI_LEAST else 0
-    weaker = (*layout.weaker, *weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH)))
+    program = weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH))
+    weaker = (*layout.weaker, *weaker_searched(resolved), *program)
     if os.geteuid() != 0:  # who may map one number only: its own
         cause = "files of others belong to nobody inside: ssh refuses what is in /etc/ssh"
-        weaker = (
-            *weaker,
-            Weaker("owners", cause, "ssh -F FILE, with a configuration of one's own"),
-        )
+        mend = "ssh -F FILE, with a configuration of one's own"
+        weaker = (*weaker, Weaker("owners", cause, mend))
     if abi == 0:
         cause = "this kernel has none: a FIFO outside can be written into"
         weaker = (*weaker, Weaker("landlock", cause, "Linux 6.2 or newer"))
@@ -153,7 +162,7 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
         counted=counts_processes(release),
         unsampled=why_unsampled(resolved, "namespaces", abi),
         scratch=layout.scratch,
-        guarded=tuple(path for path in resolved.protected if path not in held),
+        guarded=tuple(path for path in resolved.all_protected if path not in held),
     )
 
 

@@ -62,11 +62,9 @@ class Guard:
         protected: Sequence[str],
         stamps: Callable[[Sequence[bytes]], StampTaker],
     ) -> None:
-        self._roots, beyond = _wanted_roots(roots, protected)
-        self._beyond = tuple(
-            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}", MEND)
-            for path in beyond
-        )
+        self._directories, self._protected = tuple(roots), tuple(protected)
+        self._extended = False
+        self._plan()
         self._stamps = stamps
         self._lock = ForkLock()
         self._running = 0
@@ -77,6 +75,20 @@ class Guard:
         if self._roots:
             self._learn()
 
+    def _plan(self) -> None:
+        self._roots, beyond = _wanted_roots(self._directories, self._protected)
+        self._beyond = tuple(
+            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}", MEND)
+            for path in beyond
+        )
+
+    def extend(self, protected: Sequence[str]) -> None:
+        """Looks after these too, from the next time on that no command is running."""
+        with self._lock.held:
+            more = [path for path in protected if path not in self._protected]
+            self._protected += tuple(more)
+            self._extended |= bool(more)
+
     @property
     def weaker(self) -> tuple[Weaker, ...]:
         """What is not watched, as of the last snapshot."""
@@ -85,6 +97,10 @@ class Guard:
     def before(self) -> None:
         """To be called right before each command."""
         with self._lock.held:
+            if self._extended and not self._running:
+                self._extended = False
+                self._plan()
+                self._learn()
             if not (self._running or self._quick.same(self._quick_state) or self._is_unchanged()):
                 self._learn()
             self._running += 1

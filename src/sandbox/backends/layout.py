@@ -17,7 +17,6 @@ is in. What differs from rules alone:
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,12 +25,21 @@ from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule
 from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
-from sandbox.paths import ancestors, below
+from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy
+from sandbox.resolve import ResolvedPolicy, Table, lookup
 from sandbox.result import Weaker
 
-__all__ = ["MOUNTS_MAX", "TMP", "Layout", "Mount", "MountKind", "compile_layout", "has_tmp"]
+__all__ = [
+    "MOUNTS_MAX",
+    "TMP",
+    "Layout",
+    "Mount",
+    "MountKind",
+    "compile_layout",
+    "denied_paths",
+    "has_tmp",
+]
 
 MOUNTS_MAX = 4096  # masks and all: above it a lane costs too much to be called quick
 TMP = "/tmp"
@@ -41,7 +49,9 @@ _SHM = "/dev/shm"
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 _OWN = ("/dev", "/proc", "/run", TMP)
 
-MountKind = Literal["write", "read", "pin", "mask", "hollow", "scratch", "devices", "proc"]
+MountKind = Literal[
+    "write", "read", "pin", "mask", "later", "absent", "hollow", "scratch", "devices", "proc"
+]
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
 
 
@@ -49,6 +59,8 @@ _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems o
 class Mount:
     """One exception.
 
+    ``later`` is a mask for what is missing, made when it comes; ``absent`` mounts nothing: a
+    protected name that is missing.
     ``optional``: it may have vanished since. ``made``: its mount point is made, in a file system
     of our own. ``access``: what Landlock grants on a new file system (empty: nothing). ``size``:
     bytes.
@@ -70,7 +82,6 @@ class Layout:
     - ``read_only``: whether all else is read-only.
     - ``handle_read``: whether Landlock restricts reading and listing.
     - ``roots``: what a person named; another directory there makes all of this worthless.
-    - ``masked``: what must stay as it is while the masks are to hold.
     - ``scratch``: of each writable directory of its own, which mount points are at its top.
     """
 
@@ -79,15 +90,27 @@ class Layout:
     read_only: bool
     handle_read: bool
     roots: tuple[str, ...]
-    masked: tuple[str, ...]
     scratch: tuple[frozenset[str], ...]
     weaker: tuple[Weaker, ...]
 
 
-def compile_layout(resolved: ResolvedPolicy) -> Layout:
-    """The layout for a policy. Raises ``Unenforceable`` where there is too much in it."""
-    table = _Table(resolved)
-    handle_read = resolved.access("/") is Access.DENY
+def denied_paths(resolved: ResolvedPolicy) -> tuple[str, ...]:
+    """All that is denied, under every name that it has, each after what it is in."""
+    named = {place.path for place in resolved.places}
+    denied = [place.path for place in resolved.places if place.access is Access.DENY]
+    denied += [place.path for place in resolved.denied if place.path not in named]
+    found = {*denied, *aliases(denied)}.difference(_OWN, "/")
+    return tuple(sorted(found, key=lambda path: path.split("/")))
+
+
+def compile_layout(resolved: ResolvedPolicy, denied: Sequence[str] | None = None) -> Layout:
+    """The layout for a policy; ``denied``: its ``denied_paths``, if they are at hand.
+
+    Raises ``Unenforceable`` where there is too much in it.
+    """
+    table = _Table(resolved, denied if denied is not None else denied_paths(resolved))
+    top = resolved.access("/")
+    handle_read = top is Access.DENY
     mounts = tuple(table.mounts())
     if len(mounts) > MOUNTS_MAX:
         raise Unenforceable(
@@ -98,10 +121,9 @@ def compile_layout(resolved: ResolvedPolicy) -> Layout:
     return Layout(
         mounts=mounts,
         rules=tuple(_rules(resolved, handle_read)),
-        read_only=resolved.access("/") is not Access.WRITE,
+        read_only=top is not Access.WRITE,
         handle_read=handle_read,
         roots=resolved.writable,
-        masked=tuple(table.masked),
         scratch=tuple(_tops(mounts)),
         weaker=tuple(_weaker(resolved)),
     )
@@ -127,28 +149,41 @@ def has_tmp(policy: SandboxPolicy) -> bool:
 class _Table:
     """The mounts under construction, by path."""
 
-    def __init__(self, resolved: ResolvedPolicy) -> None:
+    def __init__(self, resolved: ResolvedPolicy, denied: Sequence[str]) -> None:
         self._resolved = resolved
-        self._access = resolved.table()
+        self._access: Table = resolved.table()
+        self._writable = frozenset(resolved.writable)
         self._found: dict[str, Mount] = {}
-        self.masked: list[str] = []
+        self._absent: list[Mount] = []
+        self._ways: set[str] = set()  # the directories above what is found
+        self._pinned: set[str] = set()  # the directories to which the way is pinned
         self._own()
         self._places()
         self._protected()
-        self._denied()
+        self._denied(denied)
 
     def mounts(self) -> Iterator[Mount]:
         """The table in its order, with what mount points have to be made."""
-        for path in sorted(self._found, key=lambda path: path.split("/")):
-            above = self._above(path)
-            mount = self._found[path]
-            if above is not None and above.kind in _NEW:
+        above: list[tuple[str, Mount]] = []
+        rows = [*self._found.items(), *((os.fsdecode(one.path), one) for one in self._absent)]
+        for path, mount in sorted(rows, key=lambda row: row[0].split("/")):
+            if mount.kind == "absent":
+                yield mount
+                continue
+            while above and not path.startswith(above[-1][0]):
+                above.pop()
+            if above and above[-1][1].kind in _NEW:
                 mount = _made(mount)
+            above.append((f"{path}/", mount))
             yield mount
 
     def _add(self, path: str, kind: MountKind, optional: bool = False, **more: int | str) -> None:
         access, size = str(more.get("access", "")), int(more.get("size", 0))
         self._found[path] = Mount(os.fsencode(path), kind, optional, False, access, size)
+        for above in ancestors(path)[1:]:
+            if above in self._ways:
+                break
+            self._ways.add(above)
 
     def _above(self, path: str) -> Mount | None:
         """The nearest mount that a path lies in."""
@@ -175,7 +210,7 @@ class _Table:
             self._add(TMP, "hollow", access=listed)
 
     def _may_read(self, path: str) -> bool:
-        return self._resolved.access(path) is not Access.DENY
+        return lookup(self._access, path) is not Access.DENY
 
     def _places(self) -> None:
         """What the policy names: writable, or shown in or taken out of something else."""
@@ -210,63 +245,72 @@ class _Table:
             self._add(above, "hollow", access="names")
 
     def _protected(self) -> None:
-        roots = self._resolved.writable
-        for path in self._resolved.protected:
-            root = next((above for above in ancestors(path) if above in roots), None)
-            if root is None or root == path or not _is_plain(path):
+        for path in self._resolved.all_protected:
+            if self._root(path) in ("", path):
                 continue
-            self._add(path, "read", True)
-            self._pin(path)
+            if os.path.lexists(path):
+                self._add(path, "read", True)
+                self._pin_way(path)
+            else:
+                self._absent.append(Mount(os.fsencode(path), "absent", True))
 
-    def _pin(self, path: str) -> None:
-        """Keeps the directories on the way to a path in a writable directory from being renamed.
+    def _root(self, path: str) -> str:
+        """The writable directory that a path lies in, or empty."""
+        return next((above for above in ancestors(path) if above in self._writable), "")
 
-        A mask moves along, but the next sandbox would look for the path at its old name.
-        """
-        above = ancestors(path)[1:]
-        root = next((place for place in above if place in self._resolved.writable), None)
-        for place in above[: above.index(root)] if root is not None else ():
-            if place not in self._found:
-                self._add(place, "pin", True)
+    def _pin_way(self, path: str) -> None:
+        """Keep the way to a mount in a writable directory: under another name it would be free."""
+        root = self._root(path)
+        for above in ancestors(path)[1:]:
+            if not root or above == root:
+                break
+            if above not in self._found:
+                self._add(above, "pin", True)
 
-    def _denied(self) -> None:
+    def _denied(self, denied: Sequence[str]) -> None:
         """Masks; a denied directory in which something is allowed holds just that."""
-        denied = [place.path for place in self._resolved.places if place.access is Access.DENY]
-        denied += [place.path for place in self._resolved.denied if place.path not in self._access]
-        for path in sorted({*denied, *aliases(denied)}, key=lambda path: path.split("/")):
-            if path in _OWN or path == "/" or path in self._found:
+        inside = self._allowed_inside()
+        seen: dict[str, bool] = {}  # directories, and whether what is in them is hidden anyway
+        for path in denied:
+            if path in self._found:
                 continue
-            self.masked.append(path)
-            if not os.path.lexists(path) or self._is_hidden(path):
+            directory = path.rpartition("/")[0]
+            if directory not in seen:
+                seen[directory] = self._is_hidden(path)
+            if seen[directory]:
                 continue
-            inner = [other for other in self._found if other != path and below(other, path)]
-            allowed = [other for other in self._access if other != path and below(other, path)]
-            allowed = [other for other in allowed if self._access[other] is not Access.DENY]
+            if not os.path.lexists(path):
+                self._add(path, "later", True)
+                continue
+            if directory not in self._pinned:
+                self._pin_way(path)
+                self._pinned.add(directory)
+            allowed = inside.get(path, ())
             for other in allowed:
-                self._found.setdefault(other, Mount(os.fsencode(other), "read"))
-            if inner or allowed:
+                if other not in self._found:
+                    self._add(other, "read")
+            if allowed or path in self._ways:
                 self._add(path, "hollow", True, access="names")
             else:
                 self._add(path, "mask", True)
-            self._pin(path)
+
+    def _allowed_inside(self) -> dict[str, list[str]]:
+        """What the policy allows in each directory, by the directories above it."""
+        found: dict[str, list[str]] = {}
+        for path, access in self._access.items():
+            if access is not Access.DENY:
+                for above in ancestors(path)[1:]:
+                    found.setdefault(above, []).append(path)
+        return found
 
     def _is_hidden(self, path: str) -> bool:
         """Whether what a path lies in is not shown anyway."""
         above = self._above(path)
-        return above is not None and above.kind in ("mask", *_NEW)
+        return above is not None and above.kind in ("mask", "later", *_NEW)
 
 
 def _made(mount: Mount) -> Mount:
     return Mount(mount.path, mount.kind, mount.optional, True, mount.access, mount.size)
-
-
-def _is_plain(path: str) -> bool:
-    """A file or a directory: a link cannot be mounted upon, and is watched instead."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:
@@ -290,6 +334,6 @@ def _weaker(resolved: ResolvedPolicy) -> Iterator[Weaker]:
         cause = "a file that may be read may be locked, and who waits for the lock waits"
         yield Weaker("locks", cause, "deny what others lock")
     if resolved.protected:
-        cause = "a repository deeper in a writable directory, or a new one, has hooks as any file"
+        cause = "a new repository in a writable directory, or one that was not found, has hooks"
         mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
         yield Weaker("repositories", cause, mend)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import _sandcore
-from sandbox.backends.layout import Layout, compile_layout
+from sandbox.backends.layout import Layout, compile_layout, denied_paths
 from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
-from sandbox.paths import below
+from sandbox.backends.search import Lister, search
+from sandbox.locks import ForkLock
+from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 
@@ -34,6 +36,8 @@ _KINDS = {
     "read": _sandcore.MOUNT_READ,
     "pin": _sandcore.MOUNT_PIN,
     "mask": _sandcore.MOUNT_MASK,
+    "later": _sandcore.MOUNT_MASK,
+    "absent": _sandcore.MOUNT_ABSENT,
     "hollow": _sandcore.MOUNT_HOLLOW,
     "scratch": _sandcore.MOUNT_SCRATCH,
     "devices": _sandcore.MOUNT_DEVICES,
@@ -45,50 +49,93 @@ class LayoutBasis:
     """The state of the disk that a layout was made from: which files lie at the paths in it.
 
     A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
-    are denied. Most are missing, and none comes into being without a change of the directory that
-    it is in: a look at those directories is enough while they rest, and one every ``_LOOK``
-    seconds will do: while the helper is alive it mends masks by itself. The workspace does not
-    rest, so what lies in writable directories is looked at itself, before every command.
+    are denied. None is replaced or comes into being without a change of the directory that it is
+    in: a look at those is enough while they rest. Outside of what commands can write one every
+    ``_LOOK`` seconds will do: while the helper is alive it mends masks by itself. Writable
+    directories do not rest, so what is named directly in them is looked at itself.
     """
 
-    def __init__(self, resolved: ResolvedPolicy, layout: Layout) -> None:
+    def __init__(self, resolved: ResolvedPolicy, masked: Sequence[str]) -> None:
+        protected = resolved.all_protected
+        self._patterns = _Patterns(resolved)
         denied = [place.path for place in resolved.denied]
-        paths = dict.fromkeys([*resolved.protected, *layout.masked, *resolved.links, *denied])
-        busy = [path for path in paths if _is_in(path, layout.roots)]
-        calm = [path for path in paths if path not in set(busy)]
-        self._busy = _stamps((), [*layout.roots, *busy])
-        self._quick = _stamps(_directories(calm), [path for path in calm if os.path.lexists(path)])
-        self._calm = _stamps((), calm)
-        self._states = (self._busy.take(), self._calm.take())
-        self._quick_state = _UNKNOWN
+        paths = dict.fromkeys([*protected, *masked, *resolved.links, *denied])
+        # What a pointer says is part of the layout; of the rest only which file it is.
+        pointers = {path for path in protected if _is_pointer(path)}
+        roots = frozenset(resolved.writable)
+        top, busy, calm = list(roots), list[str](), list[str]()
+        for path in paths:
+            if os.path.dirname(path) in roots:
+                top += [] if path in pointers else [path]
+            else:
+                (calm if roots.isdisjoint(ancestors(path)) else busy).append(path)
+        self._top = _stamps(pointers, top)
+        self._state = self._top.take()
+        self._busy, self._calm = _Resting(busy), _Resting(calm)
         self._look_at = 0.0
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        busy, calm = self._states
-        if self._busy.take() != busy:
+        if not (self._top.same(self._state) and self._busy.holds() and self._patterns.holds()):
             return False
         now = time.monotonic()
         if now < self._look_at:
             return True
+        if not self._calm.holds():
+            return False  # and so says who asks again at once
         self._look_at = now + _LOOK
-        quick = self._quick.take()
-        if quick == self._quick_state:
+        return True
+
+
+class _Resting:
+    """Paths in directories that rest most of the time."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._all, self._quick = _stamps((), paths), _stamps(_directories(paths), ())
+        self._state, self._quick_state = self._all.take(), _UNKNOWN
+
+    def holds(self) -> bool:
+        """Whether each is the file that it was."""
+        if self._quick.same(self._quick_state):
             return True
-        if self._calm.take() != calm:
+        quick = self._quick.take()  # first: what changes meanwhile differs from it
+        if not self._all.same(self._state):
             return False
         # A clock that stands still between two changes would hide the second one.
         self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
         return True
 
 
+class _Patterns:
+    """What matches the patterns of a policy: nothing more than what was known."""
+
+    def __init__(self, resolved: ResolvedPolicy) -> None:
+        self._patterns, self._known = resolved.patterns, frozenset(resolved.matched)
+        self._lister, self._lock = Lister(), ForkLock()
+        self._looked: tuple[str, ...] = ()
+        self._directories, self._state = _stamps((), ()), _UNKNOWN
+
+    def holds(self) -> bool:
+        """Whether nothing has come to match."""
+        if not self._patterns or self._directories.same(self._state):
+            return True
+        with self._lock.held:
+            state = self._directories.take()  # first: what changes meanwhile differs from it
+            found = [search(one, lister=self._lister) for one in self._patterns]
+            if any(not (one.complete and self._known.issuperset(one.paths)) for one in found):
+                return False
+            looked = tuple(dict.fromkeys(path for one in found for path in one.directories))
+            if looked != self._looked:
+                self._looked, self._state = looked, _UNKNOWN
+                self._directories = _stamps(looked, ())
+            elif self._directories.settled(state):
+                self._state = state
+        return True
+
+
 def _stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps:
     encode = os.fsencode
     return _sandcore.Stamps([encode(path) for path in exact], [encode(p) for p in identities])
-
-
-def _is_in(path: str, roots: Iterable[str]) -> bool:
-    return any(below(path, root) for root in roots)
 
 
 def _directories(paths: Iterable[str]) -> Iterable[str]:
@@ -100,6 +147,11 @@ def _directories(paths: Iterable[str]) -> Iterable[str]:
             above = os.path.dirname(above)
         found.setdefault(above)
     return found
+
+
+def _is_pointer(path: str) -> bool:
+    """Whether this is a ``.git`` that may say where the git directory is."""
+    return path.endswith("/.git") and not os.path.isdir(path)
 
 
 def try_namespaces() -> Refusal | None:
@@ -124,8 +176,9 @@ def try_namespaces() -> Refusal | None:
 
 def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
     """A layout, and the state of the disk from before it was made. Raises ``Unenforceable``."""
-    basis = LayoutBasis(resolved, compile_layout(resolved))
-    return compile_layout(resolved), basis
+    denied = denied_paths(resolved)
+    basis = LayoutBasis(resolved, denied)
+    return compile_layout(resolved, denied), basis
 
 
 def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:
@@ -142,7 +195,8 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
             mount.path,
             _KINDS[mount.kind],
             (_sandcore.MOUNT_OPTIONAL if mount.optional else 0)
-            | (_sandcore.MOUNT_MAKE if mount.made else 0),
+            | (_sandcore.MOUNT_MAKE if mount.made else 0)
+            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0),
             ACCESS[mount.access],
             mount.size,
         )

@@ -1,0 +1,258 @@
+"""Commands in lanes of a helper, whatever it stands on.
+
+A confinement is a helper and its idle lanes; a seat is a lane with what belongs to it: a temporary
+directory, and limits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import cast
+
+import _sandcore
+from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.enforceable import weaker_limits, weaker_masks
+from sandbox.backends.ground import Ground
+from sandbox.backends.guard import Guard
+from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
+from sandbox.backends.refusals import LANE_STAGES
+from sandbox.backends.rlimits import hard_limits, rlimits
+from sandbox.backends.running import LaneRunning
+from sandbox.backends.temporary import Scratch, Temporary
+from sandbox.errors import SandboxLost, StartError
+from sandbox.limits import Limits
+from sandbox.locks import ForkLock
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Denial, Enforcement
+
+__all__ = ["LinuxConfinement"]
+
+
+def _identity() -> tuple[object, ...]:
+    return (os.getresuid(), os.getresgid(), os.getgroups())
+
+
+class LinuxConfinement:
+    """A helper, its lanes, and a private temporary directory for each."""
+
+    def __init__(
+        self,
+        resolved: ResolvedPolicy,
+        ground: Ground,
+        guard: Guard | None,
+        temporary: Temporary | None,
+    ) -> None:
+        self._identity = _identity()
+        self._owner = os.getpid()
+        self._lock = ForkLock()
+        self._idle: list[LinuxSeat] = []
+        self._closed = False
+        self._retired = False
+        self.ground = ground
+        self._basis = ground.basis
+        self.temporary = temporary
+        self.guard = guard
+        self.hard_limits = hard_limits()
+        self.limits = resolved.policy.limits
+        self._helper = start_helper(ground.blob)
+        self.enforcement = self.enforcement_of(self.limits)
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._scratch = Scratch(self._helper.scratch, ground.scratch)
+        if ground.isolation == "namespaces":
+            try:
+                self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
+            except StartError as error:
+                stage = LANE_STAGES.get(error.stage, error.stage)
+                raise NamespacesFailed(stage, error.errno or 0) from None
+
+    def enforcement_of(self, limits: Limits) -> Enforcement:
+        """What is enforced where a command has these limits."""
+        shared = self.limits if self.ground.tmp else limits
+        parts = weaker_limits(limits, self.ground.counted, self.ground.unsampled, shared)
+        watched = self.guard.weaker if self.guard is not None else ()
+        masks = weaker_masks(self._helper.unwatched)
+        return Enforcement(self.ground.isolation, (*self.ground.weaker, *masks, *parts, *watched))
+
+    def is_current(self) -> bool:
+        """Same process, same user, same directories as when it was made."""
+        return (
+            not self._closed
+            and self._owner == os.getpid()
+            and self._basis.holds()
+            and self._identity == _identity()
+        )
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process made it; a forked copy leaves alone what is on the disk."""
+        return self._owner == os.getpid()
+
+    def seat(self, limits: Limits) -> LinuxSeat:
+        """A free lane, or a new one."""
+        processes = self._processes(limits)
+        seat = self._free_seat(processes) or self._new_seat(processes)
+        seat.prepare(limits)
+        return seat
+
+    def _processes(self, limits: Limits) -> int:
+        """How many a lane for these limits lets its command have; 0: any number."""
+        return limits.processes or 0 if self.ground.counted else 0
+
+    def _free_seat(self, processes: int) -> LinuxSeat | None:
+        """An idle one of this number. Without one, those of unusual numbers make room."""
+        usual = self._processes(self.limits)
+        with self._lock.held:
+            fit = [seat for seat in self._idle if seat.processes == processes]
+            while fit:
+                seat = fit.pop()
+                self._idle.remove(seat)
+                if seat.lane.usable:
+                    return seat
+                seat.close()
+            odd = [seat for seat in self._idle if seat.processes != usual]
+            self._idle = [seat for seat in self._idle if seat.processes == usual]
+        for seat in odd:
+            seat.close()
+        return None
+
+    def _new_seat(self, processes: int) -> LinuxSeat:
+        lane = start_lane(self._helper, processes)
+        try:
+            tmp = self.temporary.take() if self.temporary is not None else self.ground.tmp
+        except SandboxLost:
+            lane.close()
+            raise
+        return LinuxSeat(self, lane, processes, tmp, self._null)
+
+    def give_back(self, seat: LinuxSeat) -> None:
+        """Keeps a seat for the next command, unless this confinement is over."""
+        with self._lock.held:
+            if not self._closed and not self._retired and seat.lane.usable:
+                self._idle.append(seat)
+                return
+        seat.close()
+
+    def clear(self) -> None:
+        """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
+        try:
+            self._scratch.clear()
+        except OSError as error:
+            raise ConfinementLost(f"its own directories: {error.strerror}") from None
+
+    def retire(self) -> None:
+        """See ``Confinement.retire``: without idle seats only running commands refer to it."""
+        with self._lock.held:
+            self._retired = True
+            idle, self._idle = self._idle, []
+        for seat in idle:
+            seat.close()
+
+    def close(self) -> None:
+        """Ends the helper and all that runs in it."""
+        with self._lock.held:
+            if self._closed:
+                return
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for seat in idle:
+            seat.close()
+        self._helper.close()
+        os.close(self._null)
+
+    def __del__(self) -> None:
+        # What never got as far as a helper has nothing to close.
+        if hasattr(self, "_null"):
+            self.close()
+
+
+class LinuxSeat:
+    """A lane with its temporary directory."""
+
+    def __init__(
+        self,
+        confinement: LinuxConfinement,
+        lane: _sandcore.Lane,
+        processes: int,
+        tmp: str,
+        null: int,
+    ) -> None:
+        self._confinement = confinement
+        self._null = null
+        self.enforcement = confinement.enforcement
+        self.rlimits: Sequence[tuple[int, int, int]] = ()
+        self.memory = 0
+        self.processes = processes
+        self.lane = lane
+        self.tmp = tmp
+        self._limits: Limits | None = None
+
+    def prepare(self, limits: Limits) -> None:
+        """Takes the limits of the next command; usually those of the last."""
+        if limits is self._limits:
+            return
+        place = self._confinement
+        same = limits == place.limits
+        self.rlimits = rlimits(limits, place.hard_limits, place.ground.counted)
+        self.memory = limits.memory or 0 if not place.ground.unsampled else 0
+        self.enforcement = place.enforcement if same else place.enforcement_of(limits)
+        self._limits = limits
+
+    def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
+        """See ``Seat.run``."""
+        guard = self._confinement.guard
+        if guard is None:
+            return self._run(request), ()
+        guard.before()
+        try:
+            outcome = self._run(request)
+        except ConfinementLost as lost:
+            raise ConfinementLost(str(lost), guard.after()) from None
+        except BaseException:
+            guard.after()
+            raise
+        return outcome, guard.after()
+
+    def _run(self, request: Request) -> Outcome:
+        try:
+            outcome = self.lane.run(
+                request.programs,
+                request.argv,
+                request.env,
+                request.env_count,
+                request.cwd,
+                limits=request.limits,
+                input=request.input,
+                stdin=request.stdin if request.stdin >= 0 else self._null,
+                stdout=request.stdout,
+                stderr=request.stderr,
+                out_cap=request.cap,
+                err_cap=request.cap,
+                timeout=request.timeout,
+                keep_session=request.terminal,
+                memory=request.memory,
+            )
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error)) from None
+        return cast(Outcome, outcome)
+
+    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
+        """See ``Seat.start``."""
+        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
+
+    def leave(self) -> None:
+        """Empties the temporary directory and gives the lane back."""
+        temporary = self._confinement.temporary
+        if temporary is not None:
+            try:
+                self.tmp = temporary.tidy(self.tmp)
+            except SandboxLost:  # for the next command to hear of: this one has its result
+                self.close()
+                return
+        self._confinement.give_back(self)
+
+    def close(self) -> None:
+        """Ends the lane and removes its directory."""
+        self.lane.close()
+        if self._confinement.temporary is not None and self._confinement.owned:
+            self._confinement.temporary.drop(self.tmp)

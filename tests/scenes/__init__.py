@@ -1,0 +1,1 @@
+"""What a host and a command do beside each other; see `scene.py`."""
