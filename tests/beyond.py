@@ -20,9 +20,6 @@ _LANDLOCK: dict[str, str] = {
 }
 
 _NAMESPACES: dict[str, str] = {
-    "case_32_nor_behind_a_nested_repository_that_nobody_named": (
-        "only names directly in a writable directory are protected"
-    ),
     "case_56_a_server_in_the_temporary_directory_works": (
         "below ABI 9 nothing but a supervisor of connects tells its own sockets from a service's"
     ),

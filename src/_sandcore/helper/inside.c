@@ -1,4 +1,4 @@
-/* What a lane makes of the file tree for itself: its own processes in /proc. */
+/* What a lane makes of the file tree for itself: its own processes in /proc, and order in between. */
 #define _GNU_SOURCE
 #include "helper.h"
 #include "sys.h"
@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/stat.h>
+
+enum { SCRATCH_MODE = 01777 };
 
 /* What a command could read of the kernel and of others, as root with no capability too. */
 static const char *const hidden[] = {"/proc/kcore",         "/proc/keys",       "/proc/key-users",
@@ -43,4 +46,22 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
                       : mounts_grant(policy, ruleset, policy->strings + mount->path, mount->access);
     }
     return error;
+}
+
+/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
+ * command shall find its temporary directory as open as this one did. */
+void mounts_reopen(const struct policy_view *policy)
+{
+    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
+        const char *path = policy->strings + policy->mounts[i].path;
+        struct statx found = {0};
+        if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
+            continue;
+        }
+        /* Not without need: the caller sees by the time of change whether there is something to do. */
+        long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
+        if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
+            SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
+        }
+    }
 }

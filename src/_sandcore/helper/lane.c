@@ -3,7 +3,6 @@
 #include "helper.h"
 #include "landlock.h"
 #include "sys.h"
-#include "tree.h"
 
 #include <errno.h>
 #include <linux/prctl.h>
@@ -225,15 +224,6 @@ static void drop_signals(void)
     }
 }
 
-static void reopen_scratch(const struct policy_view *policy)
-{
-    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        if (policy->mounts[i].kind == POLICY_MOUNT_SCRATCH) {
-            tree_reopen(policy->strings + policy->mounts[i].path);
-        }
-    }
-}
-
 /* A terminal's job joins the caller's process group. In a pid namespace that has no number; there the
  * root has stayed in the group that it was born in, and what it starts is in it already. */
 static void settle_group(const struct helper *helper, struct plan *plan)
@@ -305,7 +295,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     plants_end(helper);
     request_release(request);
     drop_signals();
-    reopen_scratch(&helper->policy);
+    mounts_reopen(&helper->policy);
     return present;
 }
 

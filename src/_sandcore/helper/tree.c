@@ -12,7 +12,7 @@
 #include <linux/stat.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444, SCRATCH_MODE = 01777 };
+enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444 };
 
 void tree_drop(int fd)
 {
@@ -164,16 +164,4 @@ int tree_make_point(const char *path, int is_directory)
     long error = is_directory ? SYS_3(SYS_mkdirat, AT_FDCWD, path, DIRECTORY_MODE)
                               : SYS_4(SYS_mknodat, AT_FDCWD, path, S_IFREG | FILE_MODE, 0);
     return error == -EEXIST ? 0 : (int)error;
-}
-
-/* Who owns the top of a file system may close it, and root without capabilities owns it: the next
- * command shall find its temporary directory as open as this one did. Not without need: the caller
- * sees by the time of change whether there is something to do. */
-void tree_reopen(const char *path)
-{
-    struct statx found = {0};
-    long error = SYS_5(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MODE, &found);
-    if (error < 0 || (found.stx_mode & 07777) != SCRATCH_MODE) {
-        SYS_3(SYS_fchmodat, AT_FDCWD, path, SCRATCH_MODE);
-    }
 }

@@ -55,6 +55,4 @@ int tree_put(int tree, const char *path);
  * file. What is there already is left: elsewhere everything is. */
 int tree_make_point(const char *path, int is_directory);
 
-void tree_reopen(const char *path);
-
 #endif

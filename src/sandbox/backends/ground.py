@@ -145,10 +145,8 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
     weaker = (*layout.weaker, *weaker_searched(resolved), *program)
     if os.geteuid() != 0:  # who may map one number only: its own
         cause = "files of others belong to nobody inside: ssh refuses what is in /etc/ssh"
-        weaker = (
-            *weaker,
-            Weaker("owners", cause, "ssh -F FILE, with a configuration of one's own"),
-        )
+        mend = "ssh -F FILE, with a configuration of one's own"
+        weaker = (*weaker, Weaker("owners", cause, mend))
     if abi == 0:
         cause = "this kernel has none: a FIFO outside can be written into"
         weaker = (*weaker, Weaker("landlock", cause, "Linux 6.2 or newer"))
