@@ -7,9 +7,6 @@ about something that this version does not have.
 from __future__ import annotations
 
 BEYOND: dict[str, str] = {
-    "case_32_nor_behind_a_nested_repository_that_nobody_named": (
-        "needs read-only mounts: only names directly in a writable directory are put back"
-    ),
     "case_43_semaphores_work": "needs a /dev/shm of its own",
     "case_47_a_program_may_open_a_terminal_of_its_own": "needs a devpts of its own",
     "case_56_a_server_in_the_temporary_directory_works": (
