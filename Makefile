@@ -17,7 +17,7 @@ CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.p
 OURS := src tests tools $(wildcard bench demo) setup.py
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench sanitize lint format fuzz clean kernel
+.PHONY: help build test demo bench sanitize lint format fuzz soak clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make lint      ruff, mypy, stubtest, clang-format, strict warnings'
 	@echo 'make format    ruff and clang-format, in place'
 	@echo 'make fuzz      a longer run of the property tests'
+	@echo 'make soak      thousands of commands, killed callers, hundreds of sandboxes'
 	@echo 'make clean     removes what the others made'
 
 # The environment: made anew when what is installed in it changes.
@@ -77,6 +78,9 @@ format: .venv/.installed
 
 fuzz: build kernel
 	@HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+
+soak: build kernel
+	@$(BIN)/python tests/soak.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper

@@ -1,0 +1,213 @@
+"""What only shows in the long run: `make soak`, or this with --commands, --kills, --sandboxes.
+
+Thousands of commands that end in every way, callers that are killed at any moment, sandboxes by the
+hundred; and then: is anything left, has anything grown? Fails with what it found. `test_soak.py`
+runs a short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sandbox
+
+HELPER = b"sandcore-helper"
+CALLER = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import sandbox
+policy = sandbox.workspace_write(sys.argv[1])
+command = f"echo x > f; mkdir -p .vscode; setsid sleep {sys.argv[2]} & sleep 0.01"
+print("up", flush=True)
+while True:
+    sandbox.run(["sh", "-c", command], policy)
+"""
+
+
+def processes() -> dict[int, tuple[int, int]]:
+    """Helpers on this machine, dead ones that nobody reaped too: parent and session of each."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if Path(f"/proc/{name}/comm").read_bytes().strip() == HELPER:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                found[int(name)] = int(fields[1]), int(fields[3])
+        except OSError:
+            continue
+    return found
+
+
+def helpers() -> set[int]:
+    """Those of this process, and their lanes."""
+    found = processes()
+    roots = {pid for pid, (parent, _) in found.items() if parent == os.getpid()}
+    return roots | {pid for pid, (parent, _) in found.items() if parent in roots}
+
+
+def sleepers(seconds: str) -> int:
+    """Commands of the callers here that live on: nobody else sleeps that long."""
+    done = subprocess.run(["pgrep", "-fc", f"sleep {seconds}"], capture_output=True, text=True)
+    return int(done.stdout or 0)
+
+
+def state() -> dict[str, int]:
+    """What must be flat."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    return {
+        "fds": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "KiB": int(status.split("VmRSS:")[1].split()[0]),
+        "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "helpers": len(helpers()),
+    }
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A workspace outside of /tmp and inside, in turns; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="sandcore-soak-") as name:
+        yield Path(name)
+
+
+def one(box: sandbox.Sandbox, pick: random.Random) -> None:
+    """A command that ends in one of many ways."""
+    kind = pick.randrange(8)
+    if kind == 0:
+        assert box.run(["sleep", "30"], timeout=0.02).timed_out
+    elif kind == 1:
+        assert box.run("setsid sleep 30 & exit 3").returncode == 3
+    elif kind == 2:
+        assert box.run("kill -9 $$").returncode == -9
+    elif kind == 3:
+        try:
+            box.run(["no-such-program"])
+        except sandbox.StartError:
+            return
+        raise AssertionError("a program that is not there has run")
+    elif kind == 4:
+        assert len(box.run("head -c 100000 /dev/zero").stdout) == 100_000
+    elif kind == 5:
+        with box.popen(["cat"], stdin=sandbox.PIPE) as process:
+            process.kill()
+            assert process.wait(30).returncode == -9
+    else:
+        assert box.run(["true"]).ok
+
+
+def commands(count: int, isolation: str, threads: int = 4) -> None:
+    """Many commands, ending in every way, from several threads."""
+    os.environ["SANDBOX_ISOLATION"] = isolation
+    with place() as workspace, sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        failures: list[BaseException] = []
+
+        def work(seed: int, share: int) -> None:
+            pick = random.Random(seed)
+            try:
+                for _ in range(share):
+                    one(box, pick)
+            except BaseException as error:
+                failures.append(error)
+
+        def turn(share: int) -> None:
+            workers = [
+                threading.Thread(target=work, args=(random.randrange(2**32), share))
+                for _ in range(threads)
+            ]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            if failures:
+                raise failures[0]
+
+        turn(max(10, count // threads // 10))
+        before = state()
+        turn(count // threads)
+        after = state()
+    assert after["KiB"] - before["KiB"] < 4096, (before, after)
+    for what in ("fds", "threads", "mounts", "helpers"):
+        assert after[what] <= before[what], (what, before, after)
+
+
+def kills(count: int, isolation: str) -> None:
+    """Callers that are killed at any moment: of the start, too."""
+    environ = os.environ | {"SANDBOX_ISOLATION": isolation}
+    sessions, seconds = set(), f"1000.{random.randrange(10**9):09d}"
+    with place() as workspace:
+        for number in range(count):
+            words = [sys.executable, "-c", CALLER, str(workspace), seconds]
+            caller = subprocess.Popen(
+                words, env=environ, stdout=subprocess.PIPE, start_new_session=True
+            )
+            sessions.add(caller.pid)
+            assert caller.stdout is not None
+            caller.stdout.readline()
+            time.sleep(random.random() * (0.03 if number % 2 else 0.2))
+            caller.send_signal(signal.SIGKILL)
+            caller.wait()
+            caller.stdout.close()
+
+        def left() -> list[int]:
+            return [pid for pid, (_, session) in processes().items() if session in sessions]
+
+        end = time.monotonic() + 10
+        while (left() or sleepers(seconds)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert left() == [] and sleepers(seconds) == 0
+        # In `landlock` nobody is left to rename what was planted.
+        assert isolation == "landlock" or not (workspace / ".vscode").exists()
+
+
+def sandboxes(count: int, at_once: int) -> None:
+    """Many sandboxes alive at once, and commands in many of them at the same time."""
+    os.environ["SANDBOX_ISOLATION"] = "auto"
+    before = helpers()
+    with place() as workspace:
+        policy = sandbox.workspace_write(workspace)
+        boxes = [sandbox.Sandbox(policy) for _ in range(count)]
+        running = [box.popen(["sleep", "1000"]) for box in boxes[:at_once]]
+        assert all(process.poll() is None for process in running)
+        assert boxes[-1].run("echo here").out == "here\n"
+        for process in running:
+            process.kill()
+        for process in running:
+            assert process.wait(60).returncode == -9
+        for box in boxes:
+            box.close()
+    assert helpers() == before
+
+
+def main() -> None:
+    """As long as it is told."""
+    warnings.simplefilter("ignore", sandbox.SandboxWeakened)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--commands", type=int, default=50_000, help="in each isolation")
+    parser.add_argument("--kills", type=int, default=500, help="in each isolation")
+    parser.add_argument("--sandboxes", type=int, default=1_000)
+    given = parser.parse_args()
+    for isolation in ("auto", "landlock"):
+        print(f"{isolation}: {given.commands} commands", flush=True)
+        commands(given.commands, isolation)
+        print(f"{isolation}: {given.kills} callers killed", flush=True)
+        kills(given.kills, isolation)
+    print(f"{given.sandboxes} sandboxes", flush=True)
+    sandboxes(given.sandboxes, min(200, given.sandboxes))
+    print("nothing is left, nothing has grown")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""A short soak: see `soak.py`, and `make soak` for the long one."""
+
+from __future__ import annotations
+
+import pytest
+import soak
+
+pytestmark = pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+
+
+@pytest.fixture(autouse=True)
+def environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `soak` sets is undone."""
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+
+
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
+def test_commands_that_end_in_every_way_leave_nothing_and_nothing_grows(isolation: str) -> None:
+    soak.commands(400, isolation)
+
+
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
+def test_callers_that_are_killed_at_any_moment_leave_nothing(isolation: str) -> None:
+    soak.kills(15, isolation)
+
+
+def test_many_sandboxes_are_alive_at_once() -> None:
+    soak.sandboxes(60, 40)
