@@ -1,6 +1,6 @@
 """`make bench`: what this package costs on this machine, as ratios within one run.
 
-    bench/run.py [--quick] [--json FILE] [spawning] [callers] [inside] [flood]
+    bench/run.py [--quick] [--json FILE] [spawning] [staying] [callers] [inside] [flood]
 
 Prints a table for each part and saves all figures. A figure beside its target is met when its
 median is on the right side; quartiles say how much the machine wavered.
@@ -20,6 +20,7 @@ from pathlib import Path
 import flood
 import inside
 import spawning
+import staying
 from measure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -54,6 +55,7 @@ PARTS: dict[str, tuple[str, Callable[[int], list[Figure]], int, int]] = {
         40,
         5,
     ),
+    "staying": ("Sandboxes that stay", staying.measure, 30, 4),
     "callers": ("The same in large callers", callers, 20, 3),
     "inside": ("While a command runs, beside outside", inside.measure, 15, 2),
     "flood": ("Output", flood.measure, 9, 3),
