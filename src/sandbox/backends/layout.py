@@ -17,6 +17,7 @@ is in. What differs from rules alone:
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -226,8 +227,16 @@ class _Table:
             else:
                 continue
             self._way(path)
-        self._show(self._resolved.place)
-        self._show(self._resolved.home)  # programs look for it, in tests it lies in /tmp
+        for path in (self._resolved.place, *self._tools()):
+            self._show(path)
+
+    def _tools(self) -> tuple[str, ...]:
+        """What programs look for wherever they are: HOME, and the caller's own interpreter."""
+        return (
+            self._resolved.home,
+            os.path.realpath(sys.prefix),
+            os.path.realpath(sys.base_prefix),
+        )
 
     def _show(self, path: str) -> None:
         """Shows what may be read where it would not be seen in a directory of ours."""
