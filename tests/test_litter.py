@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import AsUser
-from scene import play
+from scenekit import play
 
 SCENES = (
     "the_caller_is_killed",

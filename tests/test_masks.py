@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import AsUser
-from scene import play
+from scenekit import play
 
 SCENES = (
     "between_two_commands",

@@ -56,6 +56,12 @@ __all__ = ["Sandbox", "checked", "needs_workspace"]
 
 
 @lru_cache(maxsize=64)
+def _plan_of(policy: SandboxPolicy) -> Plan:
+    """Its environment made ready, once for all sandboxes of a policy."""
+    return Plan(policy.environment)
+
+
+@lru_cache(maxsize=64)
 def needs_workspace(policy: SandboxPolicy) -> bool:
     """Whether the policy has a workspace that it does not name itself."""
     return any(
@@ -92,7 +98,7 @@ class Sandbox:
         place = named or os.path.realpath(working_directory(place))
         self._owner = os.getpid()
         self._lock = ForkLock()
-        self._plan = Plan(self.policy.environment)
+        self._plan = _plan_of(self.policy)
         self._closed = False
         self._attendants: set[Attendant] = set()
         self._confinement: Confinement | None = None

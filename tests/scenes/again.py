@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from scene import errors_of
+from scenekit import errors_of
 
 import sandbox
 

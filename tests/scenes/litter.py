@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from scene import until
+from scenekit import until
 
 import sandbox
 

@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from scene import PYTHON, Command, errnos, errors_of, opened, started, until
+from scenekit import PYTHON, Command, errnos, errors_of, opened, started, until
 
 import sandbox
 

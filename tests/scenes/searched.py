@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from scene import errors_of
+from scenekit import errors_of
 
 import sandbox
 from sandbox.backends.search import DIRECTORIES_MAX
