@@ -481,6 +481,32 @@ def test_debug_landlock_in_a_pipe_is_plain_text_with_whole_rows(cli: Cli) -> Non
     assert ["device", "file", "/dev/null"] in rows
 
 
+@pytest.mark.parametrize("isolation", ["namespaces", "landlock"])
+def test_an_isolation_that_is_asked_for_is_the_one_that_is_taken(
+    isolation: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    done = cli.json("run", "--json", "--isolation", isolation, "--", "true")
+    assert done["enforcement"]["isolation"] == isolation
+
+
+def test_what_is_named_in_dev_is_the_hosts_but_for_terminals(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    shared = Path(f"/dev/shm/sandcore-test-{os.getpid()}")
+    try:
+        cli("run", "--", "touch", str(shared), check=True)
+        assert not shared.exists()
+        cli("run", "--write", "/dev/shm", "--", "touch", str(shared), check=True)
+        assert shared.exists()
+    finally:
+        shared.unlink(missing_ok=True)
+    words = [sys.executable, "-c", "import os; print(os.ttyname(os.openpty()[1]))"]
+    done = cli("run", "--write", "/dev/ptmx", "--write", "/dev/pts", "--", *words, check=True)
+    assert done.stdout == b"/dev/pts/0\n"
+
+
 def test_debug_mounts_shows_the_file_tree_of_namespaces(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ __all__ = [
 MOUNTS_MAX = 4096  # masks and all: above it a lane costs too much to be called quick
 TMP = "/tmp"
 _SHM = "/dev/shm"
+_TERMINALS = ("/dev/ptmx", "/dev/pts", "/dev/pts/ptmx")
 # Shown in /run, where everything else belongs to services of the host: names are looked up with
 # the first, programs of NixOS are found through the others.
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
@@ -198,7 +199,8 @@ class _Table:
         size = self._resolved.policy.limits.tmp or 0
         if show["/dev"]:
             self._add("/dev", "devices", access="device")
-            self._add(_SHM, "scratch", access="write", size=size)
+            if self._access.get(_SHM) not in (Access.READ, Access.WRITE):
+                self._add(_SHM, "scratch", access="write", size=size)
         self._add("/proc", "proc", access="read" if self._may_read("/proc") else "")
         if show["/run"] and os.path.isdir("/run"):
             self._add("/run", "hollow", access=listed)
@@ -219,6 +221,8 @@ class _Table:
             path = place.path
             if place.access is Access.DENY or path == "/" or path in self._found:
                 continue
+            if "/dev" in self._found and path in _TERMINALS:
+                continue  # it has terminals of its own, which the host's would only hide
             above = self._above(path)
             if place.access is Access.WRITE:
                 self._add(path, "write")

@@ -56,7 +56,7 @@ _OPTIONS = (
         "--isolation",
         type=click.Choice(ISOLATIONS),
         default="auto",
-        help="The least that is acceptable; auto: the strongest that this host offers.",
+        help="This one, or nothing is run; auto: the strongest that this host offers.",
     ),
     click.option(
         "--env",
@@ -120,6 +120,8 @@ def policy_of(
         changes["network"] = network
     if isolation != "auto":
         changes["require"] = isolation
+    if isolation == "landlock":
+        os.environ["SANDBOX_ISOLATION"] = isolation  # of this process, which runs one command
     if env:
         changes["environment"] = _environment(policy.environment, env)
     return replace(policy, **changes) if changes else policy
