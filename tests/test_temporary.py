@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,3 +73,23 @@ def test_the_directory_of_a_live_sandbox_is_claimed(box: sandbox.Sandbox) -> Non
         scratch.claim(box.resolved.tmp)
     box.close()
     assert not Path(box.resolved.tmp).exists()
+
+
+@pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+def test_clearing_after_the_helper_has_gone_touches_nobody_elses_directory(
+    workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is whose a number is now: others open directories all the time."""
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    box = sandbox.Sandbox(workspace=workspace)
+    confinement: Any = box._confinement
+    if box.isolation != "namespaces":
+        pytest.skip("needs namespaces: only there a sandbox has directories of its own")
+    for end in (confinement._helper.close, confinement.close):
+        end()
+        others = [os.open(outside, os.O_RDONLY) for _ in range(20)]
+        confinement.clear()
+        for fd in others:
+            os.close(fd)
+        assert (outside / "file").read_text() == "outside\n"
+    box.close()

@@ -71,12 +71,16 @@ cdef class Helper:
         A file that is replaced there loses its mask until the next helper is started."""
         return self.c.unwatched
 
-    @property
-    def scratch(self):
+    def take_scratch(self):
         """Fds of the sandbox's own writable directories, in the order of the policy's mounts.
 
-        They are the helper's: closed with it."""
-        return tuple(fd for fd in self.c.scratch[:WIRE_MAX_SCRATCH] if fd >= 0)
+        They are the caller's to close from here on; a second call gives none."""
+        found = []
+        for i in range(WIRE_MAX_SCRATCH):
+            if self.c.scratch[i] >= 0:
+                found.append(self.c.scratch[i])
+                self.c.scratch[i] = -1
+        return tuple(found)
 
     def close(self):
         """Ends the helper and everything in it. Idempotent."""

@@ -57,8 +57,8 @@ class LinuxConfinement:
         self.limits = resolved.policy.limits
         self._helper = start_helper(ground.blob)
         self.enforcement = self.enforcement_of(self.limits)
+        self._scratch = Scratch(self._helper.take_scratch(), ground.scratch)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        self._scratch = Scratch(self._helper.scratch, ground.scratch)
         if ground.isolation == "namespaces":
             try:
                 self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
@@ -158,6 +158,7 @@ class LinuxConfinement:
         for seat in idle:
             seat.close()
         self._helper.close()
+        self._scratch.close()
         os.close(self._null)
 
     def __del__(self) -> None:

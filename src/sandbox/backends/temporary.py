@@ -29,23 +29,33 @@ _EVERYBODY = 0o1777  # as /tmp is
 class Scratch:
     """The directories behind ``fds``; ``kept`` are names of mount points at the top of each.
 
-    Not for use while a command runs: what it makes meanwhile may stay.
+    The fds are its own. None is used once it is closed: the number may be another directory's by
+    then, and what is in that would go. Not for use while a command runs: what it makes may stay.
     """
 
     def __init__(self, fds: Sequence[int], kept: Sequence[Collection[str]]) -> None:
-        self._places = tuple(zip(fds, kept, strict=True))
+        self._lock = ForkLock()
+        self._places = list(zip(fds, kept, strict=True))
         self._states = [_state(fd) for fd in fds]
 
     def clear(self) -> None:
         """Removes what commands left. Cheap when that is nothing. Raises ``OSError``."""
-        for index, (fd, kept) in enumerate(self._places):
-            if _state(fd) != self._states[index]:
-                empty(f"/proc/self/fd/{fd}/.", kept)
-                for name in os.listxattr(fd):
-                    with suppress(OSError):  # the kernel's own are not for us
-                        os.removexattr(fd, name)
-                os.fchmod(fd, _EVERYBODY)
-                self._states[index] = _state(fd)
+        with self._lock.held:
+            for index, (fd, kept) in enumerate(self._places):
+                if _state(fd) != self._states[index]:
+                    empty(f"/proc/self/fd/{fd}/.", kept)
+                    for name in os.listxattr(fd):
+                        with suppress(OSError):  # the kernel's own are not for us
+                            os.removexattr(fd, name)
+                    os.fchmod(fd, _EVERYBODY)
+                    self._states[index] = _state(fd)
+
+    def close(self) -> None:
+        """Lets go of them. Idempotent; then there is nothing to clear."""
+        with self._lock.held:
+            places, self._places = self._places, []
+        for fd, _ in places:
+            os.close(fd)
 
 
 def _state(fd: int) -> tuple[int, ...]:
