@@ -42,9 +42,9 @@ enum {
     LANDLOCK_HANDLE_UNIX = 1u << 5,   /* ABI 9; no class grants it: sockets made outside */
     LANDLOCK_HANDLE_UDP = 1u << 6,    /* ABI 10; as TCP */
     LANDLOCK_HANDLE_REFER = 1u << 7,  /* only to grant it: for a layer of scopes, see below */
-    LANDLOCK_HANDLE_MOUNTED = 1u
-        << 8 /* with WRITE: read-only and nodev mounts refuse truncation and
-                                       * device ioctls already; here they cost a walk on each open */
+    /* With WRITE: read-only and nodev mounts refuse truncation and device ioctls already, which as
+     * rights cost a walk on each open. */
+    LANDLOCK_HANDLE_MOUNTED = 1u << 8
 };
 
 struct landlock_rights {

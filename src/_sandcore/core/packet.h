@@ -22,6 +22,7 @@ int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
 /* Receives one reply that is there, with its fds (close-on-exec; -1 where there are none); max is at
  * most WIRE_MAX_FDS. As packet_receive, and -EAGAIN. */
 int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsigned max);
+
 /* The same for a reply that may bring a fd: -1 when it brought none, or no number was free for it.
  * One that came is the caller's to close, also after an error. */
 int packet_receive_fd(int socket, int64_t deadline_ns, struct wire_reply *reply, int32_t *fd);

@@ -10,12 +10,20 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 void helper_exit(int status)
 {
     for (;;) {
         SYS_1(SYS_exit_group, status);
     }
+}
+
+int64_t helper_now(void)
+{
+    struct timespec now = {0};
+    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 void helper_add_usage(struct wire_usage *sum, const struct rusage *one)

@@ -57,6 +57,9 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
 struct rusage;
 void helper_add_usage(struct wire_usage *sum, const struct rusage *one);
 
+/* CLOCK_MONOTONIC in nanoseconds. */
+int64_t helper_now(void);
+
 /* True when a wait status tells of a stop and not of an end. A command whose parent is a lane makes
  * the lane its tracer by PTRACE_TRACEME, and tracers are told of stops unasked. */
 int helper_is_stop(int32_t status);

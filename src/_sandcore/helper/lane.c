@@ -27,13 +27,6 @@ struct command {
     struct memory_watch memory;
 };
 
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
 static int enter_lane(struct helper *helper, struct stage_report *report)
@@ -137,7 +130,7 @@ static int64_t nap(const struct command *command, int leader)
     int64_t pause = leader < 0 ? INT64_MAX : LOOK_NS;
     pause = command->memory.most ? command->memory.pause_ns : pause;
     if (leader >= 0 && command->until_ns != INT64_MAX) {
-        int64_t rest = command->until_ns - now_ns();
+        int64_t rest = command->until_ns - helper_now();
         pause = rest < pause ? rest : pause;
     }
     return pause < 0 ? 0 : pause;
@@ -147,7 +140,7 @@ static int64_t nap(const struct command *command, int leader)
 static int is_over(struct command *command, int leader)
 {
     anything_left(command);
-    command->timed_out = !command->ended && now_ns() >= command->until_ns;
+    command->timed_out = !command->ended && helper_now() >= command->until_ns;
     return (leader >= 0 && command->ended) || command->timed_out ||
            (command->memory.most && memory_look(&command->memory));
 }
@@ -209,7 +202,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .over_memory = (uint32_t)command->memory.exceeded,
                               .usage = command->usage,
                               .duration_ns =
-                                  command->background ? now_ns() - command->began_ns : 0};
+                                  command->background ? helper_now() - command->began_ns : 0};
     helper_send(socket, &done, 0, 0);
     return 1;
 }
@@ -252,7 +245,7 @@ static void watch_memory(const struct helper *helper, struct request *request,
 static void set_clock(struct command *command, const struct request *request)
 {
     command->until_ns = INT64_MAX;
-    command->began_ns = request->background ? now_ns() : 0;
+    command->began_ns = request->background ? helper_now() : 0;
     if (request->timeout_ns && request->timeout_ns < (uint64_t)(INT64_MAX - command->began_ns)) {
         command->until_ns = command->began_ns + (int64_t)request->timeout_ns;
     }
@@ -273,9 +266,9 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     settle_group(helper, plan);
     struct command command = {.background = request->background};
     watch_memory(helper, request, &command.memory);
+    plants_begin(helper);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
-    plants_begin(helper);
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);
     request_close_fds(request);
     int present = 1;

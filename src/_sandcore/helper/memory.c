@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 
 #define LOOK_NS (INT64_C(20) * 1000000)
 #define BELIEF_NS (INT64_C(1000) * 1000000)
@@ -39,13 +38,6 @@ struct sum {
 };
 
 typedef void (*visit)(const struct memory_watch *watch, const char *name, void *data);
-
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* What stands behind a key at the start of a line; 0 when it is not there. */
 static uint64_t value_of(const char *text, size_t size, const char *key)
@@ -221,9 +213,9 @@ int memory_open(struct memory_watch *watch, uint64_t most)
 /* Never more than a part of the lane's time, however many processes there are. */
 int memory_look(struct memory_watch *watch)
 {
-    int64_t began = now_ns();
+    int64_t began = helper_now();
     watch->exceeded |= is_exceeded(watch, began);
-    int64_t pause = (now_ns() - began) * COST_FACTOR;
+    int64_t pause = (helper_now() - began) * COST_FACTOR;
     watch->pause_ns = pause > LOOK_NS ? pause : LOOK_NS;
     return watch->exceeded;
 }

@@ -32,13 +32,6 @@ struct plants {
 /* How long the caller has, after a command, to look by itself. */
 static const int64_t grace_ns = INT64_C(2000000000);
 
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    SYS_2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 int plants_share(struct helper *helper)
 {
     long page = SYS_6(SYS_mmap, 0, sizeof(struct plants), PROT_READ | PROT_WRITE,
@@ -60,7 +53,7 @@ void plants_begin(const struct helper *helper)
 void plants_end(const struct helper *helper)
 {
     if (helper->plants) {
-        __atomic_store_n(&helper->plants->ended_ns, now_ns(), __ATOMIC_SEQ_CST);
+        __atomic_store_n(&helper->plants->ended_ns, helper_now(), __ATOMIC_SEQ_CST);
         __atomic_sub_fetch(&helper->plants->running, 1, __ATOMIC_SEQ_CST);
     }
 }
@@ -127,7 +120,7 @@ static int caller_is_lost(int64_t until_ns)
     struct pollfd events[2] = {{.fd = HELPER_CALLER, .events = POLLIN},
                                {.fd = HELPER_CONTROL, .events = POLLIN}};
     for (;;) {
-        int64_t rest = until_ns - now_ns();
+        int64_t rest = until_ns - helper_now();
         rest = rest > 0 ? rest : 0;
         struct timespec pause = {.tv_sec = rest / 1000000000, .tv_nsec = rest % 1000000000};
         long ready = SYS_5(SYS_ppoll, events, 2, &pause, 0, 0);
@@ -150,7 +143,7 @@ void plants_settle(const struct helper *helper)
     if (!helper->plants) {
         return;
     }
-    int64_t until = helper->plants->ended_ns + grace_ns, now = now_ns();
+    int64_t until = helper->plants->ended_ns + grace_ns, now = helper_now();
     if (helper->plants->running > 0) {
         until = now + grace_ns; /* it was ended with its lane */
     }

@@ -17,7 +17,7 @@ from typing import Literal
 
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
-from sandbox.paths import below
+from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
 __all__ = ["DEVICES", "Cover", "Rule", "RuleAccess", "tree_of"]
@@ -83,7 +83,7 @@ class Cover:
         self.rules: dict[tuple[bytes, RuleAccess], Rule] = {}
         self.watched: dict[str, None] = {}  # as a set that keeps its order
         self._names = {place.path for place in resolved.places}
-        self._denied = resolved.denied
+        self._denied = {one.path for one in resolved.denied if one.reason == BY_POLICY}
 
     def read(self, node: Node, path: str, above: bool) -> None:
         """Allow reading of what is readable at and below ``path``.
@@ -142,7 +142,7 @@ class Cover:
     def device(self, path: str) -> None:
         """A rule on a device that programs take for granted, if there is one and none denied it."""
         target = os.path.realpath(path)
-        if any(below(target, place.path) for place in self._denied if place.reason == BY_POLICY):
+        if not self._denied.isdisjoint(ancestors(target)):
             return
         try:
             entry = os.lstat(target)

@@ -15,7 +15,6 @@ import _sandcore
 from sandbox.backends.base import Backend
 from sandbox.backends.enforceable import check_host
 from sandbox.backends.ground import (
-    ACCESS,
     compile_blob,
     filter_options,
     handle_of,
@@ -23,8 +22,7 @@ from sandbox.backends.ground import (
 )
 from sandbox.backends.layout import compile_layout
 from sandbox.backends.linux import LinuxBackend
-from sandbox.backends.namespaces import try_namespaces
-from sandbox.backends.refusals import Refusal
+from sandbox.backends.namespaces import ACCESS, try_namespaces
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.diagnose import explain_start
 from sandbox.errors import SandboxBug
@@ -47,7 +45,6 @@ __all__ = [
     "explain_seccomp",
     "host_isolation",
     "host_probe",
-    "host_refusal",
     "landlock_backend",
     "start_under",
 ]
@@ -117,11 +114,6 @@ class SeccompView:
 def host_probe() -> _sandcore.Probe:
     """What the kernel offers to this process. Raises ``OSError`` when it cannot be asked."""
     return _sandcore.probe()
-
-
-def host_refusal() -> Refusal | None:
-    """Why this host refuses namespaces; None where it gives them."""
-    return try_namespaces()
 
 
 def host_isolation() -> tuple[str, int, str]:

@@ -18,7 +18,12 @@ from sandbox.backends.enforceable import (
     why_unsampled,
 )
 from sandbox.backends.layout import TMP, has_tmp
-from sandbox.backends.namespaces import LayoutBasis, compile_namespaces, layout_with_basis
+from sandbox.backends.namespaces import (
+    ACCESS,
+    LayoutBasis,
+    compile_namespaces,
+    layout_with_basis,
+)
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.searched import weaker_searched
@@ -27,7 +32,6 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
 
 __all__ = [
-    "ACCESS",
     "Ground",
     "compile_blob",
     "filter_options",
@@ -41,12 +45,6 @@ __all__ = [
 _ABI_TCP = 4
 _ABI_UNIX = 9
 _ABI_UDP = 10
-ACCESS = {
-    "read": _sandcore.ACCESS_READ,
-    "write": _sandcore.ACCESS_WRITE,
-    "device": _sandcore.ACCESS_DEVICE,
-    "names": _sandcore.ACCESS_NAMES,
-}
 
 
 def handle_of(policy: SandboxPolicy, rules: Rules, abi: int) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sandbox.backends.aliases import aliases
@@ -175,7 +175,7 @@ class _Table:
             while above and not path.startswith(above[-1][0]):
                 above.pop()
             if above and above[-1][1].kind in _NEW:
-                mount = _made(mount)
+                mount = replace(mount, made=True)
             above.append((f"{path}/", mount))
             yield mount
 
@@ -320,10 +320,6 @@ class _Table:
         """Whether what a path lies in is not shown anyway."""
         above = self._above(path)
         return above is not None and above.kind in ("mask", "later", *_NEW)
-
-
-def _made(mount: Mount) -> Mount:
-    return Mount(mount.path, mount.kind, mount.optional, True, mount.access, mount.size)
 
 
 def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:

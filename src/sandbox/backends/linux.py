@@ -13,11 +13,7 @@ from collections.abc import Sequence
 import _sandcore
 from sandbox.backends.base import IsolationRefused, Question
 from sandbox.backends.confinement import LinuxConfinement
-from sandbox.backends.enforceable import (
-    check_filters,
-    check_host,
-    check_ownership,
-)
+from sandbox.backends.enforceable import check_filters, check_host, check_ownership
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.launch import NamespacesFailed

@@ -124,26 +124,24 @@ _ASKED: tuple[Callable[[str, int], Refusal | None], ...] = (
 
 def _number(path: str) -> int | None:
     try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
+        return int(_text(path))
+    except ValueError:
         return None
 
 
 def _status(field: str) -> str:
-    try:
-        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-            rows = dict(line.partition(":\t")[::2] for line in file)
-    except OSError:
-        return ""
+    rows = dict(line.partition(":\t")[::2] for line in _text("/proc/self/status").splitlines())
     return rows.get(field, "").strip()
 
 
+def _text(path: str) -> str:
+    # Imported here: it brings what only who was refused needs.
+    from sandbox.host import read_text
+
+    return read_text(path) or ""
+
+
 def _proc_is_masked() -> bool:
-    """Whether something but an empty directory lies over a part of /proc."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-            points = [line.split()[4] for line in file]
-    except (OSError, IndexError):
-        return False
-    return any(p.startswith("/proc/") and p != "/proc/sys/fs/binfmt_misc" for p in points)
+    from sandbox.host import masks_proc
+
+    return masks_proc(_text("/proc/self/mountinfo"))

@@ -22,9 +22,9 @@ def probe() -> Probe | None:
 def refusal() -> tuple[str, str] | None:
     """Why namespaces are refused, found by making some, and the mend; None where they are not."""
     try:
-        from sandbox.backends.explain import host_refusal
+        from sandbox.backends.namespaces import try_namespaces
 
-        return host_refusal()
+        return try_namespaces()
     except (ImportError, OSError):
         return None
 
