@@ -324,6 +324,13 @@ def test_a_filter_that_is_announced_and_absent_is_refused() -> None:
     assert read(with_header(blob, flags=7)) is None
 
 
+def test_missing_names_come_after_all_mounts_or_the_blob_is_refused() -> None:
+    """A lane stops looking for its own directories where they begin."""
+    missing, own = (b"/w/.git", 9, 1, 0, 0), (b"/tmp", 6, 2, 2, 0)
+    assert read(write(Parts(mounts=(own, missing, missing)))) is not None
+    assert read(write(Parts(mounts=(missing, own)))) is None
+
+
 def test_a_blob_that_is_not_aligned_is_refused_before_it_is_read() -> None:
     view = ffi.new("struct policy_view *")
     for shift in range(16):

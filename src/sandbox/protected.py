@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from sandbox.entries import Access
 from sandbox.paths import ancestors, depth, follow
 
-__all__ = ["protected_paths"]
+__all__ = ["GUARDED_MAX", "protected_paths"]
 
+GUARDED_MAX = 16  # writable directories that are looked after around each command
 _POINTER_MAX = 4096  # bytes of a .git file or commondir file that are looked at
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 from casekit import git, mount, need, private_mounts, repository
@@ -325,3 +326,21 @@ def an_open_directory_leads_nowhere_else(w: Path, o: Path) -> None:
         assert box.run("pwd").out.strip() == str(w)
         (w / "sub").mkdir()
         assert box.run("touch here", cwd=w / "sub").ok and (w / "sub/here").exists()
+
+
+def _seconds_to_start(w: Path, roots: list[Path]) -> float:
+    before = time.process_time()
+    with sandbox.Sandbox(workspace_write(w, write=roots)) as box:
+        taken = time.process_time() - before
+        assert box.run(["touch", *(root / "here" for root in roots)]).ok
+    assert all((root / "here").exists() for root in roots)
+    return taken
+
+
+def a_thousand_writable_directories_are_no_more_than_a_thousand_times_one(w: Path, o: Path) -> None:
+    """Each has eight protected names that are missing, which count as no mounts."""
+    many = [w / f"root-{index}" for index in range(1000)]
+    for root in many:
+        root.mkdir()
+    few, all_of_them = _seconds_to_start(w, many[:250]), _seconds_to_start(w, many)
+    assert all_of_them < 12 * few, f"{few:.2f} s for 250, {all_of_them:.2f} s for 1,000"

@@ -110,6 +110,10 @@ static int mounts_are_sound(const struct policy_view *view)
             mount->reserved != 0) {
             return 0;
         }
+        if (i > 0 && mount->kind != POLICY_MOUNT_ABSENT &&
+            view->mounts[i - 1].kind == POLICY_MOUNT_ABSENT) {
+            return 0; /* they come last */
+        }
     }
     return 1;
 }

@@ -47,7 +47,7 @@ enum policy_mount_kind {
     POLICY_MOUNT_DEVICES = 7, /* a directory with the usual devices, and terminals of its own */
     POLICY_MOUNT_PROC = 8,    /* the lane's own processes, read-only */
     POLICY_MOUNT_ABSENT =
-        9, /* mounts nothing: what a command puts there is moved aside at the end */
+        9, /* mounts nothing: what a command puts there is moved aside at the end; these come last */
 };
 
 enum policy_mount_flags {

@@ -55,6 +55,9 @@ void mounts_reopen(const struct policy_view *policy)
     for (uint32_t i = 0; i < policy->header->mount_count; i++) {
         const char *path = policy->strings + policy->mounts[i].path;
         struct statx found = {0};
+        if (policy->mounts[i].kind == POLICY_MOUNT_ABSENT) {
+            break; /* thousands, with many writable directories, and they come last */
+        }
         if (policy->mounts[i].kind != POLICY_MOUNT_SCRATCH) {
             continue;
         }

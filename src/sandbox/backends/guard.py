@@ -24,12 +24,12 @@ from sandbox.backends.restore import restore
 from sandbox.backends.snapshot import MEND, PART, Plan, Snapshot, take_snapshot
 from sandbox.backends.watched import Wanted, on_the_way
 from sandbox.locks import ForkLock
-from sandbox.paths import below, depth
+from sandbox.paths import ancestors, depth
+from sandbox.protected import GUARDED_MAX
 from sandbox.result import Denial, Weaker
 
 __all__ = ["Guard", "StampTaker"]
 
-_ROOTS_MAX = 16
 _TRIES = 3  # the first finds the paths, the second their state; the host may be changing them
 _UNKNOWN = b""  # equal to the state of no path list: look closer
 
@@ -78,7 +78,7 @@ class Guard:
     def _plan(self) -> None:
         self._roots, beyond = _wanted_roots(self._directories, self._protected)
         self._beyond = tuple(
-            Weaker(PART, f"only {_ROOTS_MAX} writable directories are watched, not {path!r}", MEND)
+            Weaker(PART, f"only {GUARDED_MAX} writable directories are watched, not {path!r}", MEND)
             for path in beyond
         )
 
@@ -169,25 +169,25 @@ def _wanted_roots(
     Of nested roots the outermost is where walking starts: only its own directory cannot be
     renamed by a command. What lies in another protected path is watched with that.
     """
-    outermost: list[str] = []
-    for root in sorted(roots, key=depth):
-        if not any(below(root, other) for other in outermost):
-            outermost.append(root)
-    tops: list[str] = []
-    for path in sorted(dict.fromkeys(protected), key=depth):
-        if not any(below(path, other) for other in tops):
-            tops.append(path)
-    tops.sort(key=list(protected).index)
-    found: list[tuple[str, Wanted]] = []
-    for root in outermost:
-        wanted: Wanted = {}
-        for path in tops:
-            if path != root and below(path, root):
-                _add(wanted, os.fsencode(path[len(root.rstrip("/")) + 1 :]).split(b"/"))
-        if wanted:
-            found.append((root, wanted))
-    watched = [(os.fsencode(root), on_the_way(wanted)) for root, wanted in found[:_ROOTS_MAX]]
-    return watched, [root for root, _ in found[_ROOTS_MAX:]]
+    outermost = _outermost(roots)
+    found: dict[str, Wanted] = {root: {} for root in outermost}
+    places = {path: place for place, path in enumerate(protected)}
+    for path in sorted(_outermost(protected), key=places.__getitem__):
+        root = next((above for above in ancestors(path)[1:] if above in found), None)
+        if root is not None:
+            _add(found[root], os.fsencode(path[len(root.rstrip("/")) + 1 :]).split(b"/"))
+    wanted = [(root, names) for root, names in found.items() if names]
+    watched = [(os.fsencode(root), on_the_way(names)) for root, names in wanted[:GUARDED_MAX]]
+    return watched, [root for root, _ in wanted[GUARDED_MAX:]]
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Those that lie in none of the others, the shortest way first."""
+    found: dict[str, None] = {}
+    for path in sorted(dict.fromkeys(paths), key=depth):
+        if not any(above in found for above in ancestors(path)):
+            found[path] = None
+    return list(found)
 
 
 def _add(wanted: Wanted, parts: Sequence[bytes]) -> None:

@@ -114,10 +114,11 @@ def compile_layout(resolved: ResolvedPolicy, denied: Sequence[str] | None = None
     top = resolved.access("/")
     handle_read = top is Access.DENY
     mounts = tuple(table.mounts())
-    if len(mounts) > MOUNTS_MAX:
+    made = sum(mount.kind != "absent" for mount in mounts)
+    if made > MOUNTS_MAX:
         raise Unenforceable(
             "denied reads",
-            f"{len(mounts)} mounts, more than {MOUNTS_MAX}",
+            f"{made} mounts, more than {MOUNTS_MAX}",
             "deny directories instead of the files in them",
         )
     return Layout(
@@ -165,19 +166,16 @@ class _Table:
         self._denied(denied)
 
     def mounts(self) -> Iterator[Mount]:
-        """The table in its order, with what mount points have to be made."""
+        """The table in its order, with what mount points have to be made; missing names last."""
         above: list[tuple[str, Mount]] = []
-        rows = [*self._found.items(), *((os.fsdecode(one.path), one) for one in self._absent)]
-        for path, mount in sorted(rows, key=lambda row: row[0].split("/")):
-            if mount.kind == "absent":
-                yield mount
-                continue
+        for path, mount in sorted(self._found.items(), key=lambda row: row[0].split("/")):
             while above and not path.startswith(above[-1][0]):
                 above.pop()
             if above and above[-1][1].kind in _NEW:
                 mount = replace(mount, made=True)
             above.append((f"{path}/", mount))
             yield mount
+        yield from self._absent
 
     def _add(self, path: str, kind: MountKind, optional: bool = False, **more: int | str) -> None:
         access, size = str(more.get("access", "")), int(more.get("size", 0))

@@ -18,6 +18,7 @@ from sandbox.backends.search import Lister, search
 from sandbox.locks import ForkLock
 from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
+from sandbox.protected import GUARDED_MAX
 from sandbox.resolve import ResolvedPolicy
 
 __all__ = ["ACCESS", "LayoutBasis", "compile_namespaces", "layout_with_basis", "try_namespaces"]
@@ -29,7 +30,8 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
-_LOOK = 0.05
+_LOOK = 0.05  # seconds between two looks at what rests
+_SHARE = 20  # looking at hundreds of writable directories takes one part of so many of the time
 _UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
@@ -51,8 +53,9 @@ class LayoutBasis:
     A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
     are denied. None is replaced or comes into being without a change of the directory that it is
     in: a look at those is enough while they rest. Outside of what commands can write one every
-    ``_LOOK`` seconds will do: while the helper is alive it mends masks by itself. Writable
-    directories do not rest, so what is named directly in them is looked at itself.
+    ``_LOOK`` seconds will do: while the helper is alive it mends masks by itself. The first
+    writable directory does not rest, so what is named directly in it is looked at itself. Of
+    hundreds only ``GUARDED_MAX`` are looked at for each command.
     """
 
     def __init__(self, resolved: ResolvedPolicy, masked: Sequence[str]) -> None:
@@ -63,28 +66,28 @@ class LayoutBasis:
         # What a pointer says is part of the layout; of the rest only which file it is.
         pointers = {path for path in protected if _is_pointer(path)}
         roots = frozenset(resolved.writable)
-        top, busy, calm = list(roots), list[str](), list[str]()
+        few = resolved.writable[:GUARDED_MAX]
+        top, busy, calm, many = [*few[:1]], [*few[1:]], list[str](), [*roots.difference(few)]
         for path in paths:
-            if os.path.dirname(path) in roots:
-                top += [] if path in pointers else [path]
+            root = next((above for above in ancestors(path) if above in roots), None)
+            if root in few[:1] and os.path.dirname(path) == root:
+                top += [] if path in pointers else [path]  # what a pointer says is looked at
             else:
-                (calm if roots.isdisjoint(ancestors(path)) else busy).append(path)
+                (calm if root is None else busy if root in few else many).append(path)
         self._top = _stamps(pointers, top)
         self._state = self._top.take()
-        self._busy, self._calm = _Resting(busy), _Resting(calm)
-        self._look_at = 0.0
+        self._busy = _Resting(busy)
+        self._calm, self._many = _Paused(_Resting(calm)), _Paused(_Resting(many), _SHARE)
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        if not (self._top.same(self._state) and self._busy.holds() and self._patterns.holds()):
-            return False
-        now = time.monotonic()
-        if now < self._look_at:
-            return True
-        if not self._calm.holds():
-            return False  # and so says who asks again at once
-        self._look_at = now + _LOOK
-        return True
+        return (
+            self._top.same(self._state)
+            and self._busy.holds()
+            and self._patterns.holds()
+            and self._calm.holds()
+            and self._many.holds()
+        )
 
 
 class _Resting:
@@ -103,6 +106,24 @@ class _Resting:
             return False
         # A clock that stands still between two changes would hide the second one.
         self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
+        return True
+
+
+class _Paused:
+    """Looks every ``_LOOK`` seconds only, and for at most one part of ``share`` of the time."""
+
+    def __init__(self, paths: _Resting, share: int = 1) -> None:
+        self._paths, self._share, self._look_at = paths, share, 0.0
+
+    def holds(self) -> bool:
+        """Whether nothing has changed, as of the last look."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return True
+        if not self._paths.holds():
+            return False  # and so says who asks again at once
+        then = time.monotonic()
+        self._look_at = max(now + _LOOK, then + self._share * (then - now))
         return True
 
 
@@ -151,7 +172,7 @@ def _directories(paths: Iterable[str]) -> Iterable[str]:
 
 def _is_pointer(path: str) -> bool:
     """Whether this is a ``.git`` that may say where the git directory is."""
-    return path.endswith("/.git") and not os.path.isdir(path)
+    return path.endswith("/.git") and os.path.isfile(path)
 
 
 def try_namespaces() -> Refusal | None:
