@@ -445,13 +445,16 @@ def test_weaker_parts_are_told_only_when_asked_for(cli: Cli) -> None:
     assert any(line.startswith("sandbox: not enforced: metadata: ") for line in lines)
 
 
+DENIAL = {"kind", "what", "evidence", "certain", "rule", "grant", "change", "detail", "undo"}
+
+
 def test_a_planted_protected_name_is_reported_in_one_line(cli: Cli) -> None:
     done = cli("run", "--", "sh", "-c", "echo evil > .envrc")
     assert done.returncode == 0
     assert ".envrc" in one_line(done)
     assert not (cli.workspace / ".envrc").exists()
     document = cli.json("run", "--json", "--", "sh", "-c", "echo evil > .envrc")
-    assert [set(denial) for denial in document["denials"]] == [{"kind", "path", "evidence", "undo"}]
+    assert [set(denial) for denial in document["denials"]] == [DENIAL]
 
 
 def test_nothing_unprintable_reaches_the_terminal() -> None:

@@ -27,10 +27,11 @@ from sandbox.backends import guard as guard_module
 from sandbox.backends import nofollow
 from sandbox.backends.guard import Guard
 from sandbox.backends.snapshot import Node
+from sandbox.denial import Denial
 from sandbox.entries import Access
 from sandbox.policy import PROTECTED
+from sandbox.presets import workspace_write
 from sandbox.protected import protected_paths
-from sandbox.result import Denial
 
 SETTLED = 0.03  # seconds after which a change time tells what it should
 HOOK = "#!/bin/sh\ntouch '{}'\n"
@@ -99,7 +100,7 @@ def during(guard: Guard, where: Path, script: str) -> tuple[Denial, ...]:
 
 
 def kinds(denials: Sequence[Denial], where: Path) -> list[tuple[str, str]]:
-    return [(denial.kind, os.path.relpath(denial.path, where)) for denial in denials]
+    return [(denial.change, os.path.relpath(denial.what, where)) for denial in denials]
 
 
 def asides(where: Path, word: str) -> list[str]:
@@ -255,8 +256,8 @@ def test_a_strange_name_is_quoted_so_that_a_shell_reads_it_back(repo: Path, name
     guard.before()
     (repo / ".git/hooks" / name).write_text("evil")
     (denial,) = guard.after()
-    assert denial.path == str(repo / ".git/hooks" / name)
-    assert (denial.undo + denial.evidence).isprintable()
+    assert denial.what == str(repo / ".git/hooks" / name)
+    assert (denial.undo + denial.detail).isprintable()
     assert not (repo / ".git/hooks" / name).exists()
     subprocess.run(["bash", "-c", denial.undo], check=True)
     assert (repo / ".git/hooks" / name).read_text() == "evil"
@@ -375,7 +376,7 @@ def test_no_directory_that_became_a_link_is_followed(repo: Path, outside: Path, 
     before = tree(outside)
     denials = during(guard, repo, f"rm -r {name}; ln -s '{outside}/copy' {name}")
     assert tree(outside) == before
-    assert denials[0].path == str(repo / name)
+    assert denials[0].what == str(repo / name)
     assert not (repo / name).is_symlink()
 
 
@@ -521,7 +522,7 @@ def test_threads_may_share_a_guard(repo: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {denial.kind for denial in found} == {"changed", "planted"}
+    assert {denial.change for denial in found} == {"changed", "planted"}
     assert (repo / ".git/config").read_bytes() == before
     assert not (repo / ".mcp.json").exists()
     assert during(guard, repo, "true") == ()
@@ -662,7 +663,7 @@ def test_an_error_is_told_and_hides_nothing(repo: Path, monkeypatch: pytest.Monk
         patch.setattr(nofollow.os, "rename", refuse)
         denials = guard.after()
     assert kinds(denials, repo) == [("unrestored", ".git/config"), ("unrestored", ".envrc")]
-    assert all("Read-only file system" in denial.evidence for denial in denials)
+    assert all("Read-only file system" in denial.detail for denial in denials)
 
 
 def test_an_error_with_one_planted_name_does_not_hide_what_else_was_done(
@@ -690,7 +691,7 @@ def test_a_root_that_is_gone_is_told_and_watched_again_when_it_is_back(workspace
     guard = guard_of(workspace)
     guard.before()
     shutil.rmtree(workspace)
-    assert [denial.kind for denial in guard.after()] == ["unrestored"]
+    assert [denial.change for denial in guard.after()] == ["unrestored"]
     workspace.mkdir()
     assert kinds(during(guard, workspace, "echo evil > .envrc"), workspace) == [
         ("planted", ".envrc")
@@ -733,7 +734,7 @@ def test_a_link_that_comes_and_goes_while_things_are_put_back_leads_nowhere(
             found.extend(guard.after())
         neighbour.kill()
     guard.after()
-    assert {"moved", "planted"} & {denial.kind for denial in found}
+    assert {"moved", "planted"} & {denial.change for denial in found}
     assert tree(outside) == before
     assert os.listdir(repo / ".git/hooks")
     assert not (repo / ".git/hooks").is_symlink()
@@ -756,7 +757,7 @@ os.chmod(root + "/.vscode/tasks.json", 0)
 os.chmod(root + "/.vscode", 0o500)
 os.chmod(root, 0)
 for denial in guard.after():
-    print(denial.kind, denial.path[len(root):])
+    print(denial.change, denial.what[len(root):])
 print(sorted(os.listdir(root))[-1], open(root + "/.vscode/tasks.json").read())
 print(oct(os.stat(root).st_mode), oct(os.stat(root + "/.vscode").st_mode))
 """
@@ -908,8 +909,8 @@ def test_whatever_a_command_does_watched_names_are_as_they_were(
             act(kind, root / one, root / two, outside)
         denials = guard.after()
         assert tree(outside) == theirs
-        assert [denial for denial in denials if denial.kind == "unrestored"] == []
-        lost = {os.path.relpath(denial.path, root) for denial in denials if denial.kind == "lost"}
+        assert [denial for denial in denials if denial.change == "unrestored"] == []
+        lost = {os.path.relpath(denial.what, root) for denial in denials if denial.change == "lost"}
         assert lost <= {".git"}
         after = watched(root)
         if lost:
@@ -950,3 +951,26 @@ def test_all_of_this_holds_for_an_ordinary_user(as_user: AsUser) -> None:
     program = f"import pytest, sys; sys.exit(pytest.main({arguments!r}))"
     done = as_user(program, env={"HYPOTHESIS_STORAGE_DIRECTORY": str(as_user.home)}, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+# What would allow it
+
+
+def test_a_denial_names_the_protected_path_and_the_entry_that_lifts_it(repo: Path) -> None:
+    (denial,) = during(guard_of(repo), repo, "echo evil > .git/hooks/update")
+    assert (denial.kind, denial.evidence, denial.certain) == ("protected", "sweep", True)
+    assert denial.rule == f"protected: {repo / '.git'}"
+    assert denial.grant is not None
+    assert denial.grant.call == f".with_write({str(repo / '.git')!r})"
+    granted = denial.grant.apply(workspace_write(repo))
+    assert granted.access(repo / ".git/hooks/update") is Access.WRITE
+    lifted = {str(repo): Access.WRITE, str(repo / ".git"): Access.WRITE}
+    assert str(repo / ".git") not in protected_paths(PROTECTED, lifted, "")
+
+
+def test_a_denial_on_the_way_to_a_protected_path_names_that(workspace: Path) -> None:
+    (workspace / "sub/settings").mkdir(parents=True)
+    (workspace / "sub/settings/file").write_text("mine")
+    (workspace / ".vscode").symlink_to("sub/settings")
+    (denial,) = during(guard_of(workspace), workspace, "mv sub sub.bak")
+    assert denial.rule == f"protected: {workspace / 'sub/settings'}"

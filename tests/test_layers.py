@@ -28,6 +28,7 @@ LADDER = (
     "secrets",
     "policy",
     "presets",
+    "denial",
     "links",
     "protected",
     "resolve",

@@ -47,7 +47,7 @@ def hook_of(workspace: Path) -> Path:
 
 
 def kinds(results: list[sandbox.Result]) -> list[str]:
-    return [denial.kind for result in results for denial in result.denials]
+    return [denial.change for result in results for denial in result.denials]
 
 
 def test_what_one_sandbox_plants_is_not_put_back_by_another_that_began_meanwhile(
@@ -174,7 +174,7 @@ def test_what_a_command_planted_before_it_ended_its_sandbox_is_put_back_and_told
     with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
         with pytest.raises(sandbox.SandboxLost) as raised:
             box.run("echo evil > .envrc; kill -9 $PPID; sleep 9")
-        assert [denial.kind for denial in raised.value.denials] == ["planted"]
+        assert [denial.change for denial in raised.value.denials] == ["planted"]
         assert not (workspace / ".envrc").exists()
         assert box.run("echo again").out == "again\n"
 

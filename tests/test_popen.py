@@ -469,7 +469,7 @@ def test_a_closed_sandbox_ends_what_runs_in_it_and_says_so(workspace: Path, mark
         for ask in (process.wait, process.poll, waiters[0].result, waiters[1].result):
             with pytest.raises(sandbox.SandboxLost, match="closed while") as raised:
                 ask()
-            assert [denial.kind for denial in raised.value.denials] == ["planted"]
+            assert [denial.change for denial in raised.value.denials] == ["planted"]
     process.kill()
     process.terminate()
     box.close()
@@ -507,7 +507,7 @@ def test_a_command_that_ends_its_own_sandbox_is_told_and_the_next_one_works(
     with pytest.raises(sandbox.SandboxLost):
         other.wait(20)
     put_back = [*raised.value.denials, *other._attendant.denials]
-    assert [denial.kind for denial in put_back] == ["planted"]
+    assert [denial.change for denial in put_back] == ["planted"]
     assert alive(mark) == [] and not (workspace / ".envrc").exists()
     with box.popen("echo again", stdout=PIPE) as process:
         assert line(process.stdout) == b"again\n"
@@ -659,7 +659,7 @@ def test_what_a_command_plants_is_put_back_when_it_is_asked_for(
     with box.popen("echo x > .envrc; touch up; sleep 0.2") as process:
         until_up(workspace / "up")
         result = process.wait(20)
-    assert [(one.kind, Path(one.path).name) for one in result.denials] == [("planted", ".envrc")]
+    assert [(one.change, Path(one.what).name) for one in result.denials] == [("planted", ".envrc")]
     assert not (workspace / ".envrc").exists()
     assert box.run("true").denials == ()
 

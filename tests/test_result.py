@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.denial import Denial, DenialKind, Evidence
 from sandbox.errors import CommandFailed
-from sandbox.result import Denial, Enforcement, Result, Usage, Weaker
+from sandbox.result import Enforcement, Result, Usage, Weaker
 
 
 def result(**changed: Any) -> Result:
@@ -124,7 +125,7 @@ def test_enforcement_is_full_until_a_part_is_weaker() -> None:
 
 
 def test_a_result_is_a_light_value() -> None:
-    one = result(denials=(Denial("write", "/x", "EACCES"),))
+    one = result(denials=(Denial(DenialKind.WRITE, "/x", Evidence.KERNEL),))
     assert pickle.loads(pickle.dumps(one)) == one
     assert not hasattr(one, "__dict__")
     assert one.usage.cpu == 2.0

@@ -4,6 +4,7 @@
 they may do. See the README for what that protects and what it does not.
 """
 
+from sandbox.denial import Denial, DenialKind, Evidence, Grant
 from sandbox.entries import Access, Entry, Special
 from sandbox.environ import Environment
 from sandbox.errors import (
@@ -32,7 +33,7 @@ from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
 from sandbox.process import Process
-from sandbox.result import Denial, Enforcement, Result, TextResult, Usage, Weaker
+from sandbox.result import Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
 from sandbox.streams import DEVNULL, PIPE, STDOUT
 
@@ -48,9 +49,12 @@ __all__ = [
     "CommandNotExecutable",
     "CommandNotFound",
     "Denial",
+    "DenialKind",
     "Enforcement",
     "Entry",
     "Environment",
+    "Evidence",
+    "Grant",
     "HostError",
     "InvalidArgument",
     "InvalidLimit",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from typing import Any
 
 from sandbox.errors import InvalidPath
 
-__all__ = ["ancestors", "below", "clean", "depth", "follow", "has_pattern", "real"]
+__all__ = ["ancestors", "below", "clean", "depth", "follow", "has_pattern", "real", "shell"]
 
 _LINKS_MAX = 40  # as the kernel: more is a loop
 
@@ -140,3 +141,18 @@ def _look(path: str) -> tuple[bool, str | None]:
     except OSError as error:
         return error.errno != errno.ENOENT, None
     return True, None
+
+
+def shell(path: bytes) -> str:
+    """A path as a shell reads it back; unprintable bytes in the ``$'...'`` form of bash and zsh.
+
+    The names are the command's own: as they are they could rewrite the terminal they appear on.
+    """
+    text = os.fsdecode(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(map(_escaped, path)) + "'"
+
+
+def _escaped(byte: int) -> str:
+    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\x{byte:02x}"

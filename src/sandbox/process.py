@@ -23,11 +23,12 @@ from typing import IO, AnyStr, Generic, Self
 
 from sandbox.backends.base import ConfinementLost, Outcome, Request, Running, Seat
 from sandbox.communicate import Exchange
+from sandbox.denial import Denial
 from sandbox.diagnose import explain_start
 from sandbox.errors import InvalidArgument, SandboxLost, StillRunning
 from sandbox.limits import check_seconds
 from sandbox.request import Args, result_of
-from sandbox.result import Denial, Enforcement, Result
+from sandbox.result import Enforcement, Result
 from sandbox.streams import Streams, window
 
 __all__ = ["Attendant", "Process", "check_started"]

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any, Final, TypedDict
 
 from sandbox.backends.base import Outcome, Request
+from sandbox.denial import Denial
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
-from sandbox.result import Denial, Enforcement, Result, Usage
+from sandbox.result import Enforcement, Result, Usage
 
 __all__ = [
     "POLICY_LIMIT",

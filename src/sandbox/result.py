@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Generic, Self, TypeVar
 
+from sandbox.denial import Denial
 from sandbox.errors import CommandFailed
 
-__all__ = ["BaseResult", "Denial", "Enforcement", "Result", "TextResult", "Usage", "Weaker"]
+__all__ = ["BaseResult", "Enforcement", "Result", "TextResult", "Usage", "Weaker"]
 
 Output = TypeVar("Output", bytes, str)
 
@@ -28,20 +29,6 @@ class Weaker:
     part: str
     cause: str
     mend: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """An access that was refused, or undone, as far as it is known.
-
-    ``kind`` is a word for what was tried, ``path`` on what (or empty), ``evidence`` how we know,
-    ``undo`` what was done about it, or can be.
-    """
-
-    kind: str
-    path: str = ""
-    evidence: str = ""
-    undo: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def case_159_the_list_of_protected_names_is_the_policys(w: Path, o: Path) -> Non
     for name in ("conftest.py", ".npmrc"):
         result = confined(f"echo evil >{name}", w, policy=policy)
         assert not (w / name).exists()
-        assert [denial.path for denial in result.denials] == [str(w / name)]
+        assert [denial.what for denial in result.denials] == [str(w / name)]
     (w / "conftest.py").write_text("mine\n")
     confined("echo evil >conftest.py", w, policy=policy)
     assert (w / "conftest.py").read_text() == "mine\n"

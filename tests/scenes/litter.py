@@ -135,7 +135,7 @@ def closing_moves_nothing(w: Path, o: Path) -> None:
     """What the caller itself looks after is not looked after twice."""
     box = box_of(w)
     result = box.run(_PLANT)
-    assert {denial.kind for denial in result.denials} == {"planted"}
+    assert {denial.change for denial in result.denials} == {"planted"}
     before = names(w)
     (w / ".vscode").mkdir()
     box.close()

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from sandbox.denial import Denial
 from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial, Enforcement
+from sandbox.result import Enforcement
 
 __all__ = [
     "Backend",

@@ -20,11 +20,12 @@ from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
 from sandbox.backends.temporary import Scratch, Temporary
+from sandbox.denial import Denial
 from sandbox.errors import SandboxLost, StartError
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial, Enforcement
+from sandbox.result import Enforcement
 
 __all__ = ["LinuxConfinement"]
 

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from sandbox.backends.restore import restore
 from sandbox.backends.snapshot import MEND, PART, Plan, Snapshot, take_snapshot
 from sandbox.backends.watched import Wanted, on_the_way
+from sandbox.denial import Denial, Grant
 from sandbox.locks import ForkLock
-from sandbox.paths import ancestors, depth
+from sandbox.paths import ancestors, below, depth
 from sandbox.protected import GUARDED_MAX
-from sandbox.result import Denial, Weaker
+from sandbox.result import Weaker
 
 __all__ = ["Guard", "StampTaker"]
 
@@ -115,7 +117,17 @@ class Guard:
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
-            return denials
+            return tuple(self._explained(denial) for denial in denials)
+
+    def _explained(self, denial: Denial) -> Denial:
+        """With the protected path that it is about, or the first one that it leads to."""
+        path = denial.what
+        about = [place for place in self._protected if below(path, place)]
+        about += [place for place in self._protected if below(place, path)]
+        if not about:
+            return denial
+        rule = f"protected: {about[0]}"
+        return replace(denial, rule=rule, grant=Grant.one("write", about[0]))
 
     def _is_unchanged(self) -> bool:
         """Whether all is as it was, after a quick look that said no.

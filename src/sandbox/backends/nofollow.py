@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from typing import Literal
+
+from sandbox.paths import shell
 
 __all__ = [
     "Identity",
@@ -35,7 +36,6 @@ __all__ = [
     "put_link",
     "read_file",
     "read_link",
-    "shell",
     "swap_line",
     "unlock_directory",
 ]
@@ -217,17 +217,6 @@ def join(directory: bytes, name: bytes) -> bytes:
     return directory.rstrip(b"/") + b"/" + name
 
 
-def shell(path: bytes) -> str:
-    """A path as a shell reads it back; unprintable bytes in the ``$'...'`` form of bash and zsh.
-
-    The names are the command's own: as they are they could rewrite the terminal they appear on.
-    """
-    text = os.fsdecode(path)
-    if text.isprintable():
-        return shlex.quote(text)
-    return "$'" + "".join(map(_escaped, path)) + "'"
-
-
 def move_line(source: bytes, target: bytes) -> str:
     """The line for a shell that renames."""
     return f"mv -fT -- {shell(source)} {shell(target)}"
@@ -236,10 +225,6 @@ def move_line(source: bytes, target: bytes) -> str:
 def swap_line(aside: bytes, path: bytes) -> str:
     """The line that puts ``aside`` in the place of a directory, which is kept."""
     return f"{move_line(path, aside + b'.undone')} && {move_line(aside, path)}"
-
-
-def _escaped(byte: int) -> str:
-    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\x{byte:02x}"
 
 
 def _unguessable() -> str:

@@ -2,7 +2,7 @@
 
 What a command left under a protected name is renamed beside itself, never deleted, and what was
 there before is put back. Each step is one ``Denial``; its ``undo`` is the line for a shell that
-takes the step back. Kinds:
+takes the step back. Its ``change``:
 
 - ``planted``: nothing was there before; moved aside.
 - ``changed``: content, kind or permissions differed; put back, the new one moved aside.
@@ -36,13 +36,13 @@ from sandbox.backends.nofollow import (
     put_link,
     read_file,
     read_link,
-    shell,
     swap_line,
     unlock_directory,
 )
 from sandbox.backends.snapshot import FILE_MAX, NAMES_MAX, Node
 from sandbox.backends.watched import MARKS, is_head
-from sandbox.result import Denial
+from sandbox.denial import Change, Denial, DenialKind, Evidence
+from sandbox.paths import shell
 
 __all__ = ["restore"]
 
@@ -90,8 +90,17 @@ class _Restore:
     def failed(self, path: bytes, error: OSError) -> None:
         self._say("unrestored", path, f"changed, and not put back ({error.strerror or error})")
 
-    def _say(self, kind: str, path: bytes, evidence: str, undo: str = "") -> None:
-        self._denials.append(Denial(kind, os.fsdecode(path), evidence, undo))
+    def _say(self, change: Change, path: bytes, detail: str, undo: str = "") -> None:
+        self._denials.append(
+            Denial(
+                DenialKind.PROTECTED,
+                os.fsdecode(path),
+                Evidence.SWEEP,
+                change=change,
+                detail=detail,
+                undo=undo,
+            )
+        )
 
     def _say_mode(self, path: bytes, had: int, now: int) -> None:
         text = f"its mode was made {had:04o}; it is {now:04o} again"

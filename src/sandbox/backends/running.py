@@ -11,7 +11,7 @@ from typing import cast
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
-from sandbox.result import Denial
+from sandbox.denial import Denial
 
 __all__ = ["LaneRunning"]
 

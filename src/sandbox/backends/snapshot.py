@@ -32,8 +32,8 @@ from sandbox.backends.nofollow import (
     open_directory,
     read_file,
     read_link,
-    shell,
 )
+from sandbox.paths import shell
 from sandbox.result import Weaker
 
 __all__ = [

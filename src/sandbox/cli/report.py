@@ -7,6 +7,7 @@ import dataclasses
 import json
 from typing import Any
 
+from sandbox.denial import Denial
 from sandbox.errors import SandboxException
 from sandbox.result import Result
 
@@ -37,7 +38,16 @@ def result_document(words: list[str], result: Result) -> dict[str, Any]:
             "full": result.enforcement.full,
             "weaker": [dataclasses.asdict(part) for part in result.enforcement.weaker],
         },
-        "denials": [dataclasses.asdict(denial) for denial in result.denials],
+        "denials": [_denial(denial) for denial in result.denials],
+    }
+
+
+def _denial(denial: Denial) -> dict[str, Any]:
+    grant = denial.grant
+    return {
+        **dataclasses.asdict(denial),
+        "certain": denial.certain,
+        "grant": {"call": grant.call, "option": grant.option} if grant is not None else None,
     }
 
 

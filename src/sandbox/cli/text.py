@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from sandbox.result import Denial, Enforcement
+from sandbox.denial import Denial
+from sandbox.result import Enforcement
 
 __all__ = ["complain", "denial_line", "printable", "weaker_lines"]
 
@@ -32,9 +33,9 @@ def complain(text: str) -> None:
 
 def denial_line(denial: Denial) -> str:
     """One line for a person."""
-    parts = [f"{denial.kind}: {denial.path}"]
-    if denial.evidence:
-        parts.append(denial.evidence)
+    parts = [f"{denial.change or denial.kind}: {denial.what}"]
+    if denial.detail:
+        parts.append(denial.detail)
     if denial.undo:
         parts.append(f"to undo: {denial.undo}")
     return "; ".join(parts)
