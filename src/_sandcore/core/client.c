@@ -37,8 +37,8 @@ static long kill_process(int pidfd)
     return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
-/* A signal is no reason to give up a start that takes a millisecond. fds: WIRE_MAX_SCRATCH of them. */
-static int receive_ready(int socket, struct wire_reply *ready, int32_t *fds)
+/* A signal is no reason to give up a start that takes a millisecond. */
+static int receive_ready(int socket, struct wire_reply *ready, int32_t *fds, unsigned max)
 {
     int64_t deadline = packet_now() + start_patience_ns;
     int error;
@@ -46,13 +46,14 @@ static int receive_ready(int socket, struct wire_reply *ready, int32_t *fds)
         error = packet_await(socket, deadline);
     } while (error == -EINTR);
     if (error == 0) {
-        error = packet_receive_fds(socket, ready, fds, WIRE_MAX_SCRATCH);
+        error = packet_receive_fds(socket, ready, fds, max);
     }
     if (error == 0 && ready->kind != WIRE_READY) {
         error = -EPROTO;
     }
     if (error == 0 && ready->report.stage != STAGE_NONE) {
-        error = -ready->report.error;
+        /* A failure stays one, whatever number comes with it. */
+        error = ready->report.error > 0 ? -ready->report.error : -EPROTO;
     }
     return error;
 }
@@ -151,7 +152,7 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     out->control = fds.control[0];
     close_inheritance(&fds);
     if (error == 0) {
-        error = receive_ready(out->control, &ready, out->scratch);
+        error = receive_ready(out->control, &ready, out->scratch, WIRE_MAX_SCRATCH);
         if (error && ready.report.stage != STAGE_NONE) {
             *report = ready.report;
         }
@@ -171,7 +172,6 @@ int client_lane(struct client *client, uint32_t processes, struct wire_reply *re
 {
     int pair[2];
     struct wire_lane order = {.kind = WIRE_LANE, .processes = processes};
-    int32_t none[WIRE_MAX_SCRATCH];
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
@@ -181,7 +181,7 @@ int client_lane(struct client *client, uint32_t processes, struct wire_reply *re
     int error = packet_send(client->control, &order, sizeof order, &theirs, 1);
     close(pair[1]);
     if (error == 0) {
-        error = receive_ready(pair[0], ready, none);
+        error = receive_ready(pair[0], ready, NULL, 0);
     }
     if (error) {
         close(pair[0]);
@@ -192,12 +192,11 @@ int client_lane(struct client *client, uint32_t processes, struct wire_reply *re
 
 int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready)
 {
-    int32_t none[WIRE_MAX_SCRATCH];
     struct wire_direct order = {.kind = WIRE_DIRECT, .cookie = cookie};
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
     int error = packet_send(client->control, &order, sizeof order, NULL, 0);
-    return error ? error : receive_ready(client->control, ready, none);
+    return error ? error : receive_ready(client->control, ready, NULL, 0);
 }
 
 /* Waits for the process's end, whatever signals come. */

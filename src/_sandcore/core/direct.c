@@ -70,6 +70,13 @@ static void reap(int kind, int32_t which)
     }
 }
 
+/* A pid that is none would have all processes killed; a failure without a number would be a success. */
+static int is_answer(const struct wire_reply *reply)
+{
+    return reply->kind == WIRE_STARTED ? reply->pid > 0
+                                       : reply->kind == WIRE_FAILED && reply->report.error > 0;
+}
+
 /* The child is ours by now, even where it did not get as far as the command. */
 static int end_child(const struct wire_reply *reply, int32_t *pidfd, struct stage_report *report)
 {
@@ -102,11 +109,12 @@ int client_spawn(struct client *client, const uint8_t *request, size_t size, con
     if (error == 0) {
         error = packet_receive_fd(client->control, INT64_MAX, &reply, pidfd);
     }
-    if (error) {
+    if (error || !is_answer(&reply)) {
         /* One that was stopped must not take it up later. */
         syscall(SYS_pidfd_send_signal, client->pidfd, SIGKILL, NULL, 0);
         if (*pidfd >= 0) {
             close(*pidfd);
+            *pidfd = -1;
         }
         return -ECONNABORTED;
     }

@@ -134,7 +134,9 @@ int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsig
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = CMSG_SPACE(sizeof(int32_t) * max)};
+                             /* Not CMSG_SPACE: in its padding the kernel would find room for one
+                              * fd more, which nobody would close. */
+                             .msg_controllen = CMSG_LEN(sizeof(int32_t) * max)};
     for (unsigned i = 0; i < max; i++) {
         fds[i] = -1;
     }

@@ -180,7 +180,8 @@ long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned ma
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
-                             .msg_controllen = CMSG_SPACE(sizeof(int32_t) * max)};
+                             /* Not CMSG_SPACE: its padding has room for one fd more. */
+                             .msg_controllen = CMSG_LEN(sizeof(int32_t) * max)};
     for (unsigned i = 0; i < max; i++) {
         fds[i] = -1;
     }

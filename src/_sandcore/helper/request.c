@@ -107,11 +107,10 @@ int request_receive(int socket, struct request *request)
     *request = (struct request){.pidfd = -1, .plan = {.ruleset = -1, .umask = -1}};
     long size =
         helper_receive(socket, &memory.message, sizeof memory.message, request->fds, WIRE_MAX_FDS);
-    if (size == sizeof(uint32_t)) {
-        return 0; /* a KILL that crossed the DONE it came too late for */
-    }
-    if (size <= 0) {
-        return size < 0 ? (int)size : -EPIPE;
+    if (size <= 0 || size == sizeof(uint32_t)) {
+        request_close_fds(request);
+        /* A KILL that crossed the DONE it came too late for; nothing; or what is wrong. */
+        return size > 0 ? 0 : size < 0 ? (int)size : -EPIPE;
     }
     int error = read_request(request, (size_t)size);
     if (error) {
