@@ -12,22 +12,26 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 
 BIN := .venv/bin
 SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/binding/*.p[xy][dix])
-C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch])
+C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch] \
+	tests/fuzz/*.[ch] tests/fuzz/*/*.h)
 CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.py)
 OURS := src tests tools $(wildcard bench demo) setup.py
+HELPER_TESTS := $(addprefix tests/test_,lanes.py namespaces.py)
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench sanitize lint format fuzz soak clean kernel
+.PHONY: help build test demo bench sanitize lint format fuzz afl valgrind soak clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
 	@echo 'make test      the tests (ARGS=... goes to pytest)'
 	@echo 'make demo      a project and a misbehaving agent, confined'
 	@echo 'make bench     what confinement costs beside a bare C floor'
-	@echo 'make sanitize  the tests of the C core under ASan and UBSan'
+	@echo 'make sanitize  the tests of the C core under ASan and UBSan, of the helper under UBSan'
 	@echo 'make lint      ruff, mypy, stubtest, clang-format, strict warnings'
 	@echo 'make format    ruff and clang-format, in place'
 	@echo 'make fuzz      a longer run of the property tests'
+	@echo 'make afl       AFL++ on what C reads for ten minutes (ARGS=60: for one)'
+	@echo 'make valgrind  the same programs on what was found, under memcheck'
 	@echo 'make soak      thousands of commands, killed callers, hundreds of sandboxes'
 	@echo 'make clean     removes what the others made'
 
@@ -61,6 +65,9 @@ bench: build kernel
 
 sanitize: build kernel
 	@SANDCORE_SANITIZE=1 $(ASAN) $(BIN)/python -m pytest $(CORE_TESTS) $(ARGS)
+	@SANDCORE_SANITIZE=1 $(BIN)/python setup.py -q build --build-base build/sanitized \
+		--build-lib build/sanitized/lib
+	@PYTHONPATH=$(CURDIR)/build/sanitized/lib $(BIN)/python -m pytest $(HELPER_TESTS) $(ARGS)
 
 lint: build
 	@$(BIN)/ruff check $(OURS)
@@ -78,6 +85,12 @@ format: .venv/.installed
 
 fuzz: build kernel
 	@HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(ARGS)
+
+afl: build kernel
+	@$(BIN)/python tests/fuzz/fuzzing.py afl $(ARGS)
+
+valgrind: build kernel
+	@$(BIN)/python tests/fuzz/fuzzing.py valgrind
 
 soak: build kernel
 	@$(BIN)/python tests/soak.py $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,6 +19,9 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
+_found = importlib.util.find_spec("sandbox")
+assert _found is not None and _found.origin is not None
+SOURCES = Path(_found.origin).parent.parent  # another build than src/, in `make sanitize`
 sys.path.insert(0, str(TESTS))
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -29,7 +33,7 @@ USER = 1000
 os.environ.setdefault("SANDBOX_ISOLATION", "landlock")
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fuzz", parent=settings.get_profile("ci"), max_examples=1_000)
+settings.register_profile("fuzz", parent=settings.get_profile("ci"), max_examples=3_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
@@ -137,7 +141,7 @@ class AsUser:
         directory is HOME unless `cwd` says otherwise. Output is text, the status is not checked.
         """
         command = [*self.python(), what, *arguments] if isinstance(what, str) else [*what]
-        packages = [str(ROOT / "src"), str(TESTS), sysconfig.get_path("purelib")]
+        packages = [str(SOURCES), str(TESTS), sysconfig.get_path("purelib")]
         own = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.home),
