@@ -316,3 +316,10 @@ cdef extern from "stamp.h" nogil:
         uint32_t mode
     void stamp_paths(const char *const *paths, size_t count, stamp *out)
     void stamp_identities(const char *const *paths, size_t count, stamp *out)
+
+cdef extern from "keys.h" nogil:
+    enum:
+        KEYS_DESCRIBED_MAX
+    int keys_remove(int32_t key, int32_t ring)
+    long keys_list(int32_t *out, size_t most)
+    const char *keys_text(int32_t key, char *buffer)

@@ -54,6 +54,7 @@ class LinuxConfinement:
         self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
+        self._learned = -1
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
         self._helper = start_helper(ground.blob)
@@ -82,7 +83,15 @@ class LinuxConfinement:
             and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
+            and self._is_absent()
         )
+
+    def _is_absent(self) -> bool:
+        """Whether no protected name that was missing is the host's by now, as the guard knows."""
+        if self.guard is None or self.guard.learned == self._learned:
+            return True
+        self._learned = self.guard.learned
+        return not any(os.path.lexists(path) for path in self.ground.absent)
 
     @property
     def owned(self) -> bool:

@@ -70,7 +70,9 @@ class Guard:
         self._stamps = stamps
         self._lock = ForkLock()
         self._running = 0
+        self.learned = 0  # how often the state to return to was taken
         self._moved: set[bytes] = set()
+        self._found: tuple[Denial, ...] = ()
         self._snapshot = Snapshot()
         self._taker = self._quick = stamps(())
         self._state = self._quick_state = _UNKNOWN
@@ -90,6 +92,11 @@ class Guard:
             more = [path for path in protected if path not in self._protected]
             self._protected += tuple(more)
             self._extended |= bool(more)
+
+    def found(self, denials: tuple[Denial, ...]) -> None:
+        """What was put back before any command of ours: the next one to end has it to tell."""
+        with self._lock.held:
+            self._found += denials
 
     @property
     def weaker(self) -> tuple[Weaker, ...]:
@@ -112,8 +119,8 @@ class Guard:
         with self._lock.held:
             self._running -= 1
             if self._quick.same(self._quick_state) or self._is_unchanged():
-                return ()
-            denials = restore(self._snapshot.roots, self._moved)
+                return self._told()
+            denials = self._told() + restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
@@ -128,6 +135,10 @@ class Guard:
             return denial
         rule = f"protected: {about[0]}"
         return replace(denial, rule=rule, grant=Grant.one("write", about[0]))
+
+    def _told(self) -> tuple[Denial, ...]:
+        found, self._found = self._found, ()
+        return found
 
     def _is_unchanged(self) -> bool:
         """Whether all is as it was, after a quick look that said no.
@@ -144,6 +155,7 @@ class Guard:
 
     def _learn(self) -> None:
         """Take what is there now as the state to return to."""
+        self.learned += 1
         self._moved.clear()
         self._state = _UNKNOWN
         for _ in range(_TRIES):
