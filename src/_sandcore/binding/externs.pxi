@@ -183,7 +183,7 @@ cdef extern from "client.h" nogil:
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, uint32_t processes, wire_reply *ready)
-    void client_end(const client *c)
+    int client_end(const client *c)
     void client_close(client *c)
     void client_end_lane(int lane)
     int client_direct(client *c, uint64_t cookie, wire_reply *ready)

@@ -137,8 +137,13 @@ void plants_end(const struct helper *helper);
  * what a command put at protected names aside. */
 void plants_settle(const struct helper *helper);
 
+/* Whether the caller has closed while a command was running, or lost its lane: then it has still to
+ * look after what that put there, and may be killed before. */
+int plants_are_due(const struct helper *helper);
+
 /* Notes that say which protected names are missing now: left before there are namespaces, whose users
- * have other keyrings; renewed when it is time; taken away at every end that is not a kill. */
+ * have other keyrings; renewed when it is time; taken away at every end that is not a kill and leaves
+ * nothing due. */
 void journal_open(struct helper *helper);
 void journal_renew(struct helper *helper);
 void journal_close(struct helper *helper);

@@ -310,6 +310,9 @@ void root_main(void)
             plants_settle(&helper);
         }
     }
+    if (plants_are_due(&helper)) {
+        helper_exit(HELPER_DUE); /* the notes are the caller's to take away, when it has looked */
+    }
     journal_close(&helper);
     helper_exit(error ? 1 : 0);
 }

@@ -94,7 +94,7 @@ class Guard:
             self._extended |= bool(more)
 
     def found(self, denials: tuple[Denial, ...]) -> None:
-        """What was put back before any command of ours: the next one to end has it to tell."""
+        """What was put back and no result tells of: the next one has it to tell."""
         with self._lock.held:
             self._found += denials
 
@@ -102,6 +102,11 @@ class Guard:
     def weaker(self) -> tuple[Weaker, ...]:
         """What is not watched, as of the last snapshot."""
         return (*self._beyond, *self._snapshot.weaker)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a command that was not looked after yet."""
+        return self._running > 0
 
     def before(self) -> None:
         """To be called right before each command."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -26,7 +27,7 @@ from sandbox.paths import below
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Denial
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "forget"]
 
 _HEAD = b"sandcore:1:"
 _CROWDED = 32  # notes: half of what an ordinary user may have
@@ -85,6 +86,14 @@ class Journal:
         return tuple(found)
 
 
+def forget(root: int) -> None:
+    """Takes away what a root process has left that was killed, and that this process ran."""
+    for key, text in _sandcore.notes(_HEAD):
+        note = _read(_parts(text)[1])
+        if note is not None and (note.root, note.caller) == (root, os.getpid()):
+            _sandcore.forget(key)
+
+
 def _parts(text: bytes) -> tuple[bytes, bytes]:
     """Of a note: which directory, and the rest."""
     fields = text[len(_HEAD) :].split(b":", 3)
@@ -123,7 +132,7 @@ def _owner(note: _Note) -> Literal["alive", "dead", "ours"]:
     if note.space != _space(own):
         return "alive"  # or not: its numbers mean nothing here
     if note.caller == own and not _is_later(_began(own), note.left):
-        return "ours" if _is_missing(note.root) else "alive"
+        return "ours" if _has_ended(note.root) else "alive"
     return (
         "dead" if _is_dead(note.root, note.left) and _is_dead(note.caller, note.left) else "alive"
     )
@@ -153,6 +162,15 @@ def _is_missing(pid: int) -> bool:
     except OSError:
         pass  # another user's
     return False
+
+
+def _has_ended(child: int) -> bool:
+    """Whether a child of this process has ended, which may not have been waited for."""
+    try:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, child, flags) is not None
+    except ChildProcessError:
+        return _is_missing(child)
 
 
 def _look(pid: int) -> tuple[bool, int] | None:
@@ -188,4 +206,6 @@ def _move(root: str, names: frozenset[bytes], resolved: ResolvedPolicy) -> tuple
         found = os.stat(root)
     except OSError:
         return ()
-    return restore([(os.fsencode(root), Node(b"", "dir", "pin", found, children=nodes))], set())
+    moved = restore([(os.fsencode(root), Node(b"", "dir", "pin", found, children=nodes))], set())
+    why = "left by a sandbox that was killed, or made since"
+    return tuple(replace(one, evidence=f"{why}: {one.evidence}") for one in moved)
