@@ -99,7 +99,7 @@ def the_caller_and_its_lanes_are_killed(w: Path, o: Path) -> None:
     found = killed(w, lanes=True)
     if not found.isdisjoint(_NAMES):
         with box_of(w) as box:
-            assert {denial.kind for denial in box.run("true").denials} == {"planted"}
+            assert {denial.change for denial in box.run("true").denials} == {"planted"}
         found = names(w)
     check_moved(w, found)
 

@@ -96,7 +96,7 @@ class Guard:
     def found(self, denials: tuple[Denial, ...]) -> None:
         """What was put back and no result tells of: the next one has it to tell."""
         with self._lock.held:
-            self._found += denials
+            self._found += tuple(self._explained(denial) for denial in denials)
 
     @property
     def weaker(self) -> tuple[Weaker, ...]:

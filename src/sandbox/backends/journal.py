@@ -22,10 +22,10 @@ from typing import Literal, NamedTuple
 import _sandcore
 from sandbox.backends.restore import restore
 from sandbox.backends.snapshot import Node
+from sandbox.denial import Denial
 from sandbox.locks import ForkLock
 from sandbox.paths import below
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Denial
 
 __all__ = ["Journal", "forget"]
 
@@ -81,7 +81,7 @@ class Journal:
         if not self._denials:
             return ()
         with self._lock.held:
-            found = [one for one in self._denials if any(below(one.path, root) for root in roots)]
+            found = [one for one in self._denials if any(below(one.what, root) for root in roots)]
             self._denials = [one for one in self._denials if one not in found]
         return tuple(found)
 
@@ -208,4 +208,4 @@ def _move(root: str, names: frozenset[bytes], resolved: ResolvedPolicy) -> tuple
         return ()
     moved = restore([(os.fsencode(root), Node(b"", "dir", "pin", found, children=nodes))], set())
     why = "left by a sandbox that was killed, or made since"
-    return tuple(replace(one, evidence=f"{why}: {one.evidence}") for one in moved)
+    return tuple(replace(one, detail=f"{why}: {one.detail}") for one in moved)
