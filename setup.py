@@ -26,7 +26,16 @@ import require  # noqa: E402  (needs tools/ in the path: build backends do not a
 PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
 # What the helper takes from the core: only files that need no C library.
-HELPER_CORE = ("child.c", "clone.c", "wire.c", "policy.c", "landlock.c", "mem.c")
+HELPER_CORE = (
+    "child.c",
+    "clone.c",
+    "wire.c",
+    "policy.c",
+    "landlock.c",
+    "keys.c",
+    "stamp.c",
+    "mem.c",
+)
 
 WARNINGS = ["-Wall", "-Wextra"]
 STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []

@@ -122,7 +122,9 @@ def errnos(result: sandbox.Result) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def play(module: str, function: str, user: Any, place: Path, w: Path, o: Path) -> str:
+def play(
+    module: str, function: str, user: Any, place: Path, w: Path, o: Path, isolation: str = "auto"
+) -> str:
     """Runs a scene in a process of its own, as `user` (an `AsUser`) or as we are (None).
 
     The directories are to be the user's own. What it printed is returned.
@@ -132,7 +134,7 @@ def play(module: str, function: str, user: Any, place: Path, w: Path, o: Path) -
         "getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*map(Path, sys.argv[3:]))\n"
     )
     arguments = [f"scenes.{module}", function, str(w), str(o)]
-    more = {"SANDBOX_ISOLATION": "auto", "PYTHONWARNINGS": "ignore::sandbox.SandboxWeakened"}
+    more = {"SANDBOX_ISOLATION": isolation, "PYTHONWARNINGS": "ignore::sandbox.SandboxWeakened"}
     if user is not None:
         done = user(code, *arguments, env=more, cwd=place)
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scenekit import until
 
+import _sandcore
 import sandbox
 
 _PLANT = (
@@ -29,7 +30,8 @@ def caller(w: Path, command: str, after: str = "") -> subprocess.Popen[bytes]:
     code = (
         "import os, sandbox, sys, time\n"
         "box = sandbox.Sandbox(sandbox.workspace_write(sys.argv[1]))\n"
-        "assert box.isolation == 'namespaces'\n"
+        "wanted = os.environ['SANDBOX_ISOLATION'].replace('auto', 'namespaces')\n"
+        "assert box.isolation == wanted\n"
         "open(sys.argv[1] + '/root', 'w').write(str(box._confinement._helper.pid))\n"
         f"box.run(sys.argv[2])\n{after}\n"
     )
@@ -54,6 +56,12 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
         return True
+
+
+def notes_of(w: Path) -> list[tuple[int, bytes]]:
+    """The notes of sandboxes in this directory."""
+    found = _sandcore.notes(b"sandcore:1:")
+    return [(key, text) for key, text in found if int(text.split(b":")[3]) == w.stat().st_ino]
 
 
 def names(w: Path) -> set[str]:
@@ -83,10 +91,17 @@ def check_moved(w: Path, found: set[str]) -> None:
 
 def the_caller_is_killed(w: Path, o: Path) -> None:
     check_moved(w, killed(w))
+    assert notes_of(w) == []
 
 
 def the_caller_and_its_lanes_are_killed(w: Path, o: Path) -> None:
-    check_moved(w, killed(w, lanes=True))
+    """The caller sees that it has lost its lanes, and may just be closing: then the next start."""
+    found = killed(w, lanes=True)
+    if not found.isdisjoint(_NAMES):
+        with box_of(w) as box:
+            assert {denial.change for denial in box.run("true").denials} == {"planted"}
+        found = names(w)
+    check_moved(w, found)
 
 
 def what_was_there_before_stays(w: Path, o: Path) -> None:

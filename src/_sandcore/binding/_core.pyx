@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, EMFILE, EPIPE, EPROTO, ESRCH, ETIMEDOUT
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset, strncmp
 from posix.unistd cimport close, getpgrp, getpid
 
 include "externs.pxi"
@@ -26,3 +26,4 @@ include "policy.pxi"
 include "helper.pxi"
 include "spawn.pxi"
 include "stamp.pxi"
+include "keys.pxi"

@@ -183,7 +183,7 @@ cdef extern from "client.h" nogil:
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
     int client_lane(client *c, uint32_t processes, wire_reply *ready)
-    void client_end(const client *c)
+    int client_end(const client *c)
     void client_close(client *c)
     void client_end_lane(int lane)
     int client_direct(client *c, uint64_t cookie, wire_reply *ready)
@@ -316,3 +316,10 @@ cdef extern from "stamp.h" nogil:
         uint32_t mode
     void stamp_paths(const char *const *paths, size_t count, stamp *out)
     void stamp_identities(const char *const *paths, size_t count, stamp *out)
+
+cdef extern from "keys.h" nogil:
+    enum:
+        KEYS_DESCRIBED_MAX
+    int keys_remove(int32_t key, int32_t ring)
+    long keys_list(int32_t *out, size_t most)
+    const char *keys_text(int32_t key, char *buffer)

@@ -83,12 +83,16 @@ cdef class Helper:
         return tuple(found)
 
     def close(self):
-        """Ends the helper and everything in it. Idempotent."""
+        """Ends the helper and everything in it. Idempotent.
+
+        False when its notes are still there: it was killed, or a command was running."""
+        cdef bint orderly
         self.closed = True
         self.users += 1
         with nogil:
-            client_end(&self.c)
+            orderly = client_end(&self.c)
         self.leave()
+        return orderly
 
     cdef void leave(self) noexcept:
         self.users -= 1

@@ -172,12 +172,12 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
         extra_filter: the caller's own, stacked on ours: classic BPF as libseccomp exports it.
         confined: take no_new_privs and drop all capabilities. False enforces nothing, and goes
             with no rules and no filter only.
-        mounts: where there are any: in namespaces, whose file tree differs from the host's in these: (path,
+        mounts: where there are any but MOUNT_ABSENT: in namespaces, whose file tree differs from the host's in these: (path,
             kind, flags, access, size) each, MOUNT_* and MOUNT_OPTIONAL | MOUNT_MAKE; a path after
             what it is in. access (ACCESS_*, 0: none) is what Landlock grants on a new file system,
             size its bytes at the most (0: the kernel's own limit).
-        own_network: with mounts: a network of its own, with nothing but a loopback.
-        read_only: with mounts: all but what they say otherwise is read-only.
+        own_network: in namespaces: a network of its own, with nothing but a loopback.
+        read_only: in namespaces: all but what they say otherwise is read-only.
 
     Returns a Policy. ValueError for a path that is not absolute or contains NUL, for a filter that
     is not a sequence of BPF instructions, or for more than 65,536 rules.
@@ -188,13 +188,14 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
     if not confined and mounts:
         raise ValueError("namespaces come with all the rest")
     mounts = list(mounts or ())
-    if not mounts and (own_network or read_only):
+    spaces = any(row[1] != POLICY_MOUNT_ABSENT for row in mounts)
+    if not spaces and (own_network or read_only):
         raise ValueError("a network of its own, or a read-only tree, takes namespaces")
     if rules and not abi:
         raise ValueError("rules without Landlock (abi 0) would restrict nothing")
     flags = POLICY_CONFINED if confined else 0
     flags |= POLICY_LANDLOCK if abi else 0
-    flags |= POLICY_NAMESPACES if mounts else 0
+    flags |= POLICY_NAMESPACES if spaces else 0
     flags |= POLICY_OWN_NETWORK if own_network else 0
     flags |= POLICY_READ_ONLY if read_only else 0
     code = b""

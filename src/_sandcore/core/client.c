@@ -212,11 +212,11 @@ static int has_ended(int pidfd)
 
 /* Shutdown reaches the root process even where a fork of ours holds copies of the socket. It ends
  * its tree first; one that was stopped, or hangs, is killed, and its lanes see to what is left. */
-void client_end(const struct client *client)
+int client_end(const struct client *client)
 {
-    siginfo_t info;
+    siginfo_t info = {0};
     if (client->owner != getpid()) {
-        return;
+        return 1;
     }
     if (client->control >= 0) {
         uint32_t kind = WIRE_CLOSE;
@@ -227,6 +227,7 @@ void client_end(const struct client *client)
                                (kill_process(client->pidfd) == 0 && has_ended(client->pidfd)))) {
         waitid((idtype_t)P_PIDFD, (id_t)client->pidfd, &info, WEXITED | WNOHANG);
     }
+    return info.si_code == 0 || (info.si_code == CLD_EXITED && info.si_status != HELPER_DUE);
 }
 
 void client_close(struct client *client)

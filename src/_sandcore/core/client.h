@@ -38,8 +38,9 @@ int client_spawn(struct client *client, const uint8_t *request, size_t size, con
                  unsigned fd_count, int32_t *pid, int32_t *pidfd, struct stage_report *report);
 
 /* Ends the helper and everything in it, waits for that, and reaps it. The fds stay, so that other
- * threads may be in client_lane meanwhile. Nothing in a forked copy. */
-void client_end(const struct client *client);
+ * threads may be in client_lane meanwhile. Nothing in a forked copy. False when its notes are still
+ * there: it was killed, or closed with something due. */
+int client_end(const struct client *client);
 
 /* client_end, then closes the fds; in a forked copy only that. */
 void client_close(struct client *client);

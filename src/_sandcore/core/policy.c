@@ -114,6 +114,9 @@ static int mounts_are_sound(const struct policy_view *view)
             view->mounts[i - 1].kind == POLICY_MOUNT_ABSENT) {
             return 0; /* they come last */
         }
+        if (!(view->header->flags & POLICY_NAMESPACES) && mount->kind != POLICY_MOUNT_ABSENT) {
+            return 0; /* it could not be made */
+        }
     }
     return 1;
 }
@@ -139,9 +142,10 @@ static int parts_are_announced(const struct policy_header *header)
     int filter = (header->flags & POLICY_FILTER) != 0;
     int spaces = (header->flags & POLICY_NAMESPACES) != 0;
     int more = (header->flags & (POLICY_OWN_NETWORK | POLICY_READ_ONLY)) != 0;
-    int anything = landlock || filter || spaces || header->extra_filter_count != 0;
+    int anything =
+        landlock || filter || header->mount_count != 0 || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
-           (landlock || header->rule_count == 0) && spaces == (header->mount_count != 0) &&
+           (landlock || header->rule_count == 0) && (!spaces || header->mount_count != 0) &&
            (spaces || !more) && (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 

@@ -36,7 +36,8 @@ struct policy_rule {
     uint16_t flags;  /* enum policy_rule_flags */
 };
 
-/* What namespaces change of the file tree, in the order of the table: a path after what it is in. */
+/* What namespaces change of the file tree, in the order of the table: a path after what it is in.
+ * ABSENT rows are for every isolation. */
 enum policy_mount_kind {
     POLICY_MOUNT_WRITE = 1,  /* this tree as it was: writable where it was */
     POLICY_MOUNT_READ = 2,   /* this tree, read-only */

@@ -35,6 +35,9 @@
 #define WIRE_MAX_SCRATCH 4u /* directories of the sandbox's own that come with the first READY */
 #define WIRE_MAX_FDS (PLAN_MAX_FDS + 1) /* of the command, and the memory file */
 
+/* The status of a root process that leaves its notes to the caller. */
+enum { HELPER_DUE = 2 };
+
 enum wire_kind {
     WIRE_LANE = 1,
     WIRE_RUN = 2,

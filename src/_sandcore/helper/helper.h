@@ -21,6 +21,7 @@
 #ifndef SANDCORE_HELPER_H
 #define SANDCORE_HELPER_H
 
+#include "keys.h"
 #include "masks.h"
 #include "policy.h"
 #include "wire.h"
@@ -35,6 +36,15 @@ enum helper_fds {
     HELPER_RULESET = 6, /* Landlock ruleset, where the policy has one */
 };
 
+/* Notes for the next start, and when they are to be renewed. */
+enum { JOURNAL_MAX = 8 };
+#define JOURNAL_RENEW_NS (INT64_C(6) * 3600 * 1000000000)
+struct journal {
+    struct keys_note notes[JOURNAL_MAX];
+    unsigned count;
+    int64_t renew_ns;
+};
+
 struct helper {
     struct policy_view policy;
     int32_t caller, root; /* pids */
@@ -45,6 +55,7 @@ struct helper {
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
     struct masks masks;   /* of the root */
     struct plants *plants;
+    struct journal journal;
     int32_t closed; /* the caller said so, and looks after its own */
 };
 
@@ -125,6 +136,17 @@ void plants_end(const struct helper *helper);
 /* At the end of the root, when its tree is dead: where the caller has ended without a word, moves
  * what a command put at protected names aside. */
 void plants_settle(const struct helper *helper);
+
+/* Whether the caller has closed while a command was running, or lost its lane: then it has still to
+ * look after what that put there, and may be killed before. */
+int plants_are_due(const struct helper *helper);
+
+/* Notes that say which protected names are missing now: left before there are namespaces, whose users
+ * have other keyrings; renewed when it is time; taken away at every end that is not a kill and leaves
+ * nothing due. */
+void journal_open(struct helper *helper);
+void journal_renew(struct helper *helper);
+void journal_close(struct helper *helper);
 
 /* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
  * its /proc/self, so it is still dumpable. */

@@ -138,6 +138,12 @@ static int caller_is_lost(int64_t until_ns)
     }
 }
 
+int plants_are_due(const struct helper *helper)
+{
+    return helper->closed && helper->plants &&
+           __atomic_load_n(&helper->plants->running, __ATOMIC_SEQ_CST) > 0;
+}
+
 void plants_settle(const struct helper *helper)
 {
     if (!helper->plants) {

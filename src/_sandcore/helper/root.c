@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 
 enum { NEVER = -1, SIGSET_BYTES = 8 };
 
@@ -111,11 +112,17 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
     if (error == 0) {
         error = mounts_make(&helper->policy, ruleset, &report->detail);
     }
-    if (error == 0) {
-        report->stage = STAGE_HELPER;
-        error = plants_share(helper);
-    }
     return error;
+}
+
+/* Where protected names are missing: what is to be known of them at the end, and after it. */
+static int expect_plants(struct helper *helper)
+{
+    if (helper->policy.header->mount_count == 0) {
+        return 0;
+    }
+    journal_open(helper);
+    return plants_share(helper);
 }
 
 /* Before the scope is taken the caller must be in reach, or the proof would prove nothing. */
@@ -129,6 +136,9 @@ static int set_up(struct helper *helper, struct stage_report *report)
     long error = helper->root_fd < 0 ? helper->root_fd : SYS_2(SYS_kill, helper->caller, 0);
     if (error == 0) {
         error = open_policy(&helper->policy);
+    }
+    if (error == 0) {
+        error = expect_plants(helper);
     }
     if (error == 0) {
         helper->children = helper_open_children(); /* needs a dumpable process */
@@ -230,10 +240,12 @@ static void watch(struct helper *helper, int signals)
                                {.fd = HELPER_CALLER, .events = POLLIN},
                                {.fd = signals, .events = POLLIN}};
     for (;;) {
-        long ready = SYS_5(SYS_ppoll, events, 3, 0, 0, 0);
+        struct timespec pause = {.tv_sec = JOURNAL_RENEW_NS / 1000000000};
+        long ready = SYS_5(SYS_ppoll, events, 3, &pause, 0, 0);
         if (ready < 0 && ready != -EINTR) {
             return;
         }
+        journal_renew(helper);
         if (ready <= 0) {
             continue;
         }
@@ -298,5 +310,9 @@ void root_main(void)
             plants_settle(&helper);
         }
     }
+    if (plants_are_due(&helper)) {
+        helper_exit(HELPER_DUE); /* the notes are the caller's to take away, when it has looked */
+    }
+    journal_close(&helper);
     helper_exit(error ? 1 : 0);
 }

@@ -15,6 +15,7 @@ from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
+from sandbox.backends.journal import forget
 from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
@@ -54,6 +55,7 @@ class LinuxConfinement:
         self._basis = ground.basis
         self.temporary = temporary
         self.guard = guard
+        self._learned = -1
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
         self._helper = start_helper(ground.blob)
@@ -82,7 +84,18 @@ class LinuxConfinement:
             and self._owner == os.getpid()
             and self._basis.holds()
             and self._identity == _identity()
+            and self._is_absent()
         )
+
+    def _is_absent(self) -> bool:
+        """Whether no protected name that was missing is the host's by now, as the guard knows."""
+        learned = self.guard.learned if self.guard is not None else self._learned
+        if learned == self._learned:
+            return True
+        if any(os.path.lexists(path) for path in self.ground.absent):
+            return False  # and so says who asks again
+        self._learned = learned
+        return True
 
     @property
     def owned(self) -> bool:
@@ -158,7 +171,8 @@ class LinuxConfinement:
             idle, self._idle = self._idle, []
         for seat in idle:
             seat.close()
-        self._helper.close()
+        if not self._helper.close() and (self.guard is None or not self.guard.is_busy):
+            forget(self._helper.pid)
         self._scratch.close()
         os.close(self._null)
 
@@ -209,11 +223,16 @@ class LinuxSeat:
         try:
             outcome = self._run(request)
         except ConfinementLost as lost:
-            raise ConfinementLost(str(lost), guard.after()) from None
+            denials = guard.after()
+            forget(self.lane.helper.pid)
+            raise ConfinementLost(str(lost), denials) from None
         except BaseException:
-            guard.after()
+            guard.found(guard.after())  # there is no result of this one
             raise
-        return outcome, guard.after()
+        denials = guard.after()
+        if not outcome.started:
+            guard.found(denials)
+        return outcome, denials
 
     def _run(self, request: Request) -> Outcome:
         try:

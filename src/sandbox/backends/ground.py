@@ -7,6 +7,7 @@ place of most rules. What is compiled here is what ``sandbox debug`` explains.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import _sandcore
@@ -42,6 +43,7 @@ __all__ = [
     "unconfined",
 ]
 
+_ABSENT_MAX = 256  # paths: as many directories as a guard watches, with more names than usual
 _ABI_TCP = 4
 _ABI_UNIX = 9
 _ABI_UDP = 10
@@ -75,8 +77,13 @@ def rule_parts(rules: Rules) -> list[tuple[bytes, int, bool]]:
     return [(rule.path, ACCESS[rule.access], not rule.named) for rule in rules.rules]
 
 
-def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandcore.Policy:
-    """The blob of a policy with these rules; without rules one that enforces nothing."""
+def compile_blob(
+    policy: SandboxPolicy, rules: Rules | None, abi: int, absent: Sequence[str] = ()
+) -> _sandcore.Policy:
+    """The blob of a policy with these rules; without rules one that enforces nothing.
+
+    ``absent``: protected names that are missing, those of one directory after each other.
+    """
     if rules is None:
         return _sandcore.compile_policy(confined=False)
     network, flags = filter_options(policy, abi)
@@ -87,6 +94,7 @@ def compile_blob(policy: SandboxPolicy, rules: Rules | None, abi: int) -> _sandc
         network=network,
         filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
+        mounts=[(os.fsencode(path), _sandcore.MOUNT_ABSENT, 0, 0, 0) for path in absent],
     )
 
 
@@ -99,7 +107,8 @@ class Ground:
     ``unsampled``: why it cannot look at the memory of them all, empty: it can.
     ``scratch``: what stays in each directory of its own when it is cleared. ``guarded``: protected
     paths that nothing holds, so that they have to be looked after; ``guarded_later``: what came to
-    them since the first confinement.
+    them since the first confinement. ``absent``: names that count as planted when they come, and
+    whose coming ``basis`` does not see.
     """
 
     blob: _sandcore.Policy
@@ -112,6 +121,7 @@ class Ground:
     scratch: tuple[frozenset[str], ...] = ()
     guarded: tuple[str, ...] = ()
     guarded_later: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
@@ -123,7 +133,10 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         *weaker_host(resolved, abi, refusal),
         *weaker_program(resolved, helper),
     )
-    blob = compile_blob(resolved.policy, rules, abi)
+    writable = frozenset(resolved.writable)
+    protected = sorted(path for path in resolved.all_protected if os.path.dirname(path) in writable)
+    absent = tuple(path for path in protected[:_ABSENT_MAX] if not os.path.lexists(path))
+    blob = compile_blob(resolved.policy, rules, abi, absent)
     return Ground(
         blob,
         basis,
@@ -131,6 +144,7 @@ def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         weaker,
         guarded=resolved.protected,
         guarded_later=resolved.more_protected,
+        absent=absent,
         unsampled=why_unsampled(resolved, "landlock", abi),
     )
 

@@ -70,7 +70,9 @@ class Guard:
         self._stamps = stamps
         self._lock = ForkLock()
         self._running = 0
+        self.learned = 0  # how often the state to return to was taken
         self._moved: set[bytes] = set()
+        self._found: tuple[Denial, ...] = ()
         self._snapshot = Snapshot()
         self._taker = self._quick = stamps(())
         self._state = self._quick_state = _UNKNOWN
@@ -91,10 +93,20 @@ class Guard:
             self._protected += tuple(more)
             self._extended |= bool(more)
 
+    def found(self, denials: tuple[Denial, ...]) -> None:
+        """What was put back and no result tells of: the next one has it to tell."""
+        with self._lock.held:
+            self._found += tuple(self._explained(denial) for denial in denials)
+
     @property
     def weaker(self) -> tuple[Weaker, ...]:
         """What is not watched, as of the last snapshot."""
         return (*self._beyond, *self._snapshot.weaker)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a command that was not looked after yet."""
+        return self._running > 0
 
     def before(self) -> None:
         """To be called right before each command."""
@@ -112,8 +124,8 @@ class Guard:
         with self._lock.held:
             self._running -= 1
             if self._quick.same(self._quick_state) or self._is_unchanged():
-                return ()
-            denials = restore(self._snapshot.roots, self._moved)
+                return self._told()
+            denials = self._told() + restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
@@ -128,6 +140,10 @@ class Guard:
             return denial
         rule = f"protected: {about[0]}"
         return replace(denial, rule=rule, grant=Grant.one("write", about[0]))
+
+    def _told(self) -> tuple[Denial, ...]:
+        found, self._found = self._found, ()
+        return found
 
     def _is_unchanged(self) -> bool:
         """Whether all is as it was, after a quick look that said no.
@@ -144,6 +160,7 @@ class Guard:
 
     def _learn(self) -> None:
         """Take what is there now as the state to return to."""
+        self.learned += 1
         self._moved.clear()
         self._state = _UNKNOWN
         for _ in range(_TRIES):

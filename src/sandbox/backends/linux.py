@@ -16,6 +16,7 @@ from sandbox.backends.confinement import LinuxConfinement
 from sandbox.backends.enforceable import check_filters, check_host, check_ownership
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
+from sandbox.backends.journal import Journal
 from sandbox.backends.launch import NamespacesFailed
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
@@ -41,6 +42,7 @@ class LinuxBackend:
         self._namespaces = namespaces
         self.probe = probe if probe is not None else _sandcore.probe()
         self._prepared = Prepared()
+        self._journal = Journal()
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._why: Refusal | None = None  # the latest one, also where it may be another next time
         self._lock = ForkLock()
@@ -72,7 +74,13 @@ class LinuxBackend:
         return found
 
     def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
-        """See ``Backend.resolve``."""
+        """See ``Backend.resolve``; looks first after what the dead have left there."""
+        found = self._resolve(question, isolation)
+        if isolation != "none" and self._journal.settle(found):
+            found = self._resolve(question, isolation)
+        return found
+
+    def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
         if isolation != "namespaces":
             return resolve(*question)
         found = self._prepared.resolved(question)
@@ -123,4 +131,5 @@ class LinuxBackend:
             with self._lock.held:
                 guard = self._guards.setdefault(key, made)
         guard.extend(ground.guarded_later)
+        guard.found(self._journal.take(roots))
         return guard

@@ -11,6 +11,7 @@ from typing import cast
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
+from sandbox.backends.journal import forget
 from sandbox.denial import Denial
 
 __all__ = ["LaneRunning"]
@@ -45,7 +46,8 @@ class LaneRunning:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error), self._after()) from None
         except BaseException:
-            self._after()
+            if guard is not None:
+                guard.found(guard.after())  # there is no result of this one
             raise
 
     def wait(self, timeout: float | None) -> tuple[Outcome, tuple[Denial, ...]] | None:
@@ -54,7 +56,13 @@ class LaneRunning:
             outcome = self._lane.wait(timeout)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error), self._after()) from None
-        return None if outcome is None else (cast(Outcome, outcome), self._after())
+        if outcome is None:
+            return None
+        denials = self._after()
+        if not outcome.started and self._guard is not None:
+            self._guard.found(denials)  # there is no result of this one
+            self._denials = ()
+        return cast(Outcome, outcome), denials
 
     def kill(self) -> None:
         """See ``Running.kill``."""
@@ -68,4 +76,6 @@ class LaneRunning:
         """What was put back, once its tree is dead."""
         if self._denials is None:
             self._denials = self._guard.after() if self._guard is not None else ()
+            if not self._lane.usable:
+                forget(self._lane.helper.pid)
         return self._denials
