@@ -26,6 +26,7 @@ from sandbox.backends.base import (
 )
 from sandbox.backends.choose import choose
 from sandbox.backends.scratch import clean_up, own_directory
+from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan, account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
@@ -230,7 +231,8 @@ class Sandbox:
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        result = result_of(args, outcome, denials, enforcement)
+        asked = Asked(self._resolved, place, limits, request.timeout)
+        result = result_of(args, outcome, denials, enforcement, asked)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
 
@@ -266,7 +268,8 @@ class Sandbox:
             request.stdin, request.stdout, request.stderr = streams.command
             attendant.start(request, owns_terminal=streams.pty is not None)
             check_started(attendant, request, os.fsdecode(words[0]), place)
-            return Process(args, attendant, streams, attendant.seat.enforcement, self)
+            asked = Asked(self._resolved, place, limits, request.timeout)
+            return Process(args, attendant, streams, attendant.seat.enforcement, self, asked)
 
     def _directory(self, given: Any) -> str:
         """Where a command starts. In a /tmp of the sandbox's own the host's links are not there."""

@@ -24,6 +24,7 @@ from typing import IO, AnyStr, Generic, Self
 from sandbox.backends.base import ConfinementLost, Outcome, Request, Running, Seat
 from sandbox.communicate import Exchange
 from sandbox.denial import Denial
+from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
 from sandbox.errors import InvalidArgument, SandboxLost, StillRunning
 from sandbox.limits import check_seconds
@@ -187,6 +188,7 @@ class Process(Generic[AnyStr]):
         streams: Streams,
         enforcement: Enforcement,
         sandbox: object,
+        asked: Asked,
     ) -> None:
         self.args = args
         self.pid = attendant.pid
@@ -198,7 +200,9 @@ class Process(Generic[AnyStr]):
         self._streams = streams
         self._enforcement = enforcement
         self._sandbox = sandbox  # which lives as long as what runs in it
+        self._asked = asked
         self._exchange: Exchange | None = None
+        self._said: list[bytes] = []  # what it printed, if that was read here
         self._result: Result | None = None
         # At exit the attendant itself is asked, in the order of atexit.
         weakref.finalize(self, attendant.abandon).atexit = False
@@ -266,6 +270,7 @@ class Process(Generic[AnyStr]):
             raise InvalidArgument("input", "...", "was given before")
         if not self._exchange.go_on(deadline):
             raise StillRunning(self.args, timeout or 0.0)
+        self._said = [_bytes(one) for one in self._exchange.outputs()[::-1] if one]
         self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return self._exchange.outputs()
 
@@ -280,7 +285,12 @@ class Process(Generic[AnyStr]):
             raise SandboxLost(attendant.cause, attendant.denials)
         if self._result is None:
             self._result = result_of(
-                self.args, attendant.outcome, attendant.denials, self._enforcement
+                self.args,
+                attendant.outcome,
+                attendant.denials,
+                self._enforcement,
+                self._asked,
+                self._said,
             )
         return self._result
 
@@ -294,6 +304,10 @@ def check_started(attendant: Attendant, request: Request, name: str, cwd: str) -
         raise explain_start(
             outcome.stage, outcome.errno, outcome.detail, request.programs, name, cwd
         )
+
+
+def _bytes(output: str | bytes) -> bytes:
+    return output.encode("utf-8", "replace") if isinstance(output, str) else output
 
 
 def _seconds(timeout: object) -> float:

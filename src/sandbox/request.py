@@ -14,6 +14,7 @@ from typing import Any, Final, TypedDict
 
 from sandbox.backends.base import Outcome, Request
 from sandbox.denial import Denial
+from sandbox.denials import Asked, denials_of
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Enforcement, Result, Usage
@@ -243,9 +244,17 @@ def existing_directory(cwd: Any) -> str:
 
 
 def result_of(
-    args: Args, outcome: Outcome, denials: tuple[Denial, ...], enforcement: Enforcement
+    args: Args,
+    outcome: Outcome,
+    denials: tuple[Denial, ...],
+    enforcement: Enforcement,
+    asked: Asked,
+    output: Sequence[bytes] | None = None,
 ) -> Result:
-    """The result of a command that started."""
+    """The result of a command that started; ``output``: what it printed, if others read that."""
+    if outcome.status or outcome.timed_out or outcome.over_memory:
+        said = output if output is not None else (outcome.stderr, outcome.stdout)
+        denials += denials_of(outcome, asked, enforcement.isolation, said)
     code = os.waitstatus_to_exitcode(outcome.status)
     usage = outcome.usage
     return Result(

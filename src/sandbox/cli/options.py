@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
+from sandbox.cli.text import complain
 from sandbox.environ import Environment
 from sandbox.errors import InvalidArgument
+from sandbox.paths import has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
@@ -152,7 +154,14 @@ def _with_paths(
         policy = policy.with_read(absolute(path))
     for path in deny:
         policy = policy.with_deny(absolute(path))
+        _note_missing(absolute(path))
     return policy
+
+
+def _note_missing(path: str) -> None:
+    """Says that a denied path is not there: it stays denied, or it is a slip of the pen."""
+    if not has_pattern(path) and not os.path.lexists(os.path.expanduser(path)):
+        complain(f"--deny {path}: nothing is there; should it come into being, it is denied")
 
 
 def absolute(path: str) -> str:

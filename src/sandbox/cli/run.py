@@ -7,8 +7,10 @@ output is captured instead, in a session of its own, and an interrupt ends it.
 
 from __future__ import annotations
 
+import os
 import signal
 import warnings
+from collections.abc import Sequence
 
 import click
 
@@ -16,6 +18,8 @@ from sandbox.cli.options import command_argument, policy_options
 from sandbox.cli.stops import FollowStops, leader_in_lane
 from sandbox.cli.text import complain, denial_line, weaker_lines
 from sandbox.cli.waiting import Waiting, die_of
+from sandbox.denial import Denial
+from sandbox.denials import Asked, guesses
 from sandbox.errors import SandboxException, SandboxWeakened
 from sandbox.limits import check_seconds
 from sandbox.live import Sandbox
@@ -65,7 +69,11 @@ def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
             result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
     if result.timed_out or result.memory_exceeded:
         complain(f"the command {result.outcome}")
-    _tell([denial_line(denial) for denial in result.denials])
+    denials = result.denials
+    if not (result.ok or denials):  # its output was not ours to read
+        asked = Asked(sandbox.resolved, os.getcwd(), sandbox.policy.limits, timeout)
+        denials = guesses(words, asked, sandbox.isolation)
+    _tell_denials(denials)
     if _was_interrupted(result, waiting):
         die_of(signal.SIGINT)
     return result.exit_status
@@ -82,7 +90,7 @@ def _captured(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
         raise
     if verbose:
         _tell(weaker_lines(result.enforcement))
-    _tell([denial_line(denial) for denial in result.denials])
+    _tell_denials(result.denials)
     click.echo(to_json(result_document(words, result)))
     return result.exit_status
 
@@ -90,6 +98,16 @@ def _captured(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
 def _tell(lines: list[str]) -> None:
     for line in lines:
         complain(line)
+
+
+def _tell_denials(denials: Sequence[Denial]) -> None:
+    """What was refused; guesses only to a person, and no limit that was told of before."""
+    told = [denial for denial in denials if denial.what not in ("wall", "memory")]
+    certain = [denial for denial in told if denial.certain]
+    guessed = [denial for denial in told if not denial.certain] if os.isatty(2) else []
+    _tell([denial_line(denial) for denial in [*certain, *guessed]])
+    if guessed:
+        complain("(probably: by the command's own words, which may be wrong)")
 
 
 def _was_interrupted(result: Result, waiting: Waiting) -> bool:

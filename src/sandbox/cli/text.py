@@ -33,9 +33,15 @@ def complain(text: str) -> None:
 
 def denial_line(denial: Denial) -> str:
     """One line for a person."""
-    parts = [f"{denial.change or denial.kind}: {denial.what}"]
+    if denial.change:
+        parts = [f"{denial.change}: {denial.what}"]
+    else:
+        word = "refused" if denial.certain else "probably refused"
+        parts = [f"{word}: {denial.kind} {denial.what}".rstrip() + f" ({denial.rule})"]
     if denial.detail:
         parts.append(denial.detail)
+    if denial.grant is not None:
+        parts.append(f"to allow: {denial.grant.option or denial.grant.call}")
     if denial.undo:
         parts.append(f"to undo: {denial.undo}")
     return "; ".join(parts)

@@ -1,0 +1,219 @@
+"""What a command that failed was refused, as far as that is known.
+
+Asked only when it failed. Exactly known is what the kernel, the lane and the supervisor tell; the
+rest is combined from what the command printed (``messages``) and what the policy says of it
+(``refused``), is marked so, and is never enough to decide anything by.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sandbox.backends.base import Outcome
+from sandbox.denial import Denial, DenialKind, Evidence, Grant
+from sandbox.errors import InvalidLimit
+from sandbox.limits import Limits
+from sandbox.messages import Cause, Claim, claims
+from sandbox.paths import ancestors
+from sandbox.refused import Judge
+from sandbox.resolve import ResolvedPolicy
+
+__all__ = ["DENIALS_MAX", "Asked", "denials_of", "from_supervisor", "guesses"]
+
+DENIALS_MAX = 16
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1", re.IGNORECASE)
+# Programs of one system call, by the name that their messages begin with.
+_SYSCALLS = {
+    "unshare": "unshare",
+    "mount": "mount",
+    "umount": "umount2",
+    "chroot": "chroot",
+    "nsenter": "setns",
+    "swapon": "swapon",
+    "keyctl": "keyctl",
+}
+_PROGRAM = re.compile(rf"(?:\S*/)?({'|'.join(_SYSCALLS)}): ")
+_BY_CAUSE: dict[Cause, str] = {
+    "EAGAIN": "processes",
+    "EMFILE": "open_files",
+    "ENOMEM": "memory",
+    "EFBIG": "file_size",
+    "ENOSPC": "tmp",
+}
+_OWN_TMP = ("/tmp/", "/dev/shm/")
+_NOT_EXECUTABLE = 126  # as shells say it
+# Commands of git that write into the repository.
+_GIT_WRITES = frozenset(
+    (
+        *("add", "am", "branch", "checkout", "cherry-pick", "clean", "commit", "config", "fetch"),
+        *("gc", "init", "merge", "mv", "notes", "pull", "push", "rebase", "remote", "reset"),
+        *("restore", "revert", "rm", "stash", "submodule", "switch", "tag", "update-ref"),
+        "worktree",
+    )
+)
+
+
+class Asked(NamedTuple):
+    """What a command was run with: the policy, where it started, and its limits."""
+
+    resolved: ResolvedPolicy
+    cwd: str
+    limits: Limits
+    timeout: float | None
+
+
+def denials_of(
+    outcome: Outcome, asked: Asked, isolation: str, output: Sequence[bytes]
+) -> tuple[Denial, ...]:
+    """What is known of a command that failed; at most ``DENIALS_MAX``, what is certain first.
+
+    ``output``: the streams that it printed to, as far as they were kept.
+    """
+    found: dict[tuple[str, str], Denial] = {}
+    for denial in (*_ends(outcome, asked), *_claimed(outcome, asked, isolation, output)):
+        known = found.get((denial.kind, denial.what))
+        if known is None or (known.grant is None and denial.grant is not None):
+            found[denial.kind, denial.what] = denial
+        if len(found) == DENIALS_MAX:
+            break
+    return tuple(found.values())
+
+
+def from_supervisor(refused: Sequence[tuple[str, str, int]], asked: Asked) -> tuple[Denial, ...]:
+    """The connections that the supervisor refused: ``network`` or ``socket``, where to, errno."""
+    return tuple(_connection(kind, what, Evidence.FILTER, asked) for kind, what, _ in refused)
+
+
+def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial, ...]:
+    """What a command may have been refused, from its words alone: its output was not seen.
+
+    A git command that writes, where the repository is read-only, and paths that may not be read.
+    """
+    judge = Judge(asked.resolved, isolation, asked.cwd)
+    made: list[Claim] = [_worded("EACCES", "read", word) for word in words[1:] if "/" in word]
+    command = next((word for word in words[1:] if not word.startswith("-")), "")
+    if words[0].rpartition("/")[2] == "git" and command in _GIT_WRITES:
+        protected = set(asked.resolved.all_protected)
+        gits = [f"{above.rstrip('/')}/.git" for above in ancestors(asked.cwd)]
+        made += [_worded("EROFS", "write", path) for path in gits if path in protected][:1]
+    found = [judge.denial(claim) for claim in made[:DENIALS_MAX]]
+    return tuple(dict.fromkeys(denial for denial in found if denial is not None))
+
+
+def _worded(cause: Cause, act: Any, path: str) -> Claim:
+    return Claim(cause, act, (path,), "", "", "")
+
+
+# How it ended.
+
+
+def _ends(outcome: Outcome, asked: Asked) -> Iterator[Denial]:
+    """The limits that ended it."""
+    if outcome.timed_out and asked.timeout is not None:
+        yield _limit("wall", asked.timeout, Evidence.KERNEL, asked)
+    if outcome.over_memory and asked.limits.memory is not None:
+        yield _limit("memory", asked.limits.memory, Evidence.KERNEL, asked)
+    number = _signal_of(outcome.status)
+    cpu, size = asked.limits.cpu, asked.limits.file_size
+    if number == signal.SIGXCPU and cpu is not None:
+        # It can send itself any signal; to have used up that much it must have done it.
+        is_true = sum(outcome.usage[:2]) >= cpu
+        yield _limit("cpu", cpu, Evidence.KERNEL if is_true else Evidence.MESSAGE, asked)
+    if number == signal.SIGXFSZ and size is not None:
+        yield _limit("file_size", size, Evidence.MESSAGE, asked)
+    if number == signal.SIGSYS:
+        text = "ended by SIGSYS: a filter refused a system call"
+        yield Denial(DenialKind.SYSCALL, "", Evidence.MESSAGE, "system calls", detail=text)
+    if max(outcome.stdout_total - len(outcome.stdout), outcome.stderr_total - len(outcome.stderr)):
+        yield _limit("output", asked.limits.output, Evidence.KERNEL, asked)
+
+
+def _signal_of(status: int) -> int:
+    """The signal that ended a command, or one below a shell that says so; else 0."""
+    return status & 0x7F or max(0, (status >> 8) - 128)
+
+
+def _limit(name: str, value: Any, evidence: Evidence, asked: Asked) -> Denial:
+    """How much it needs is not known: the grant is twice as much."""
+    try:
+        replace(asked.limits, **{name: value * 2})
+        grant = Grant.one(name, value * 2)
+    except InvalidLimit:
+        grant = None
+    return Denial(DenialKind.LIMIT, name, evidence, f"limit {name}: {value}", grant)
+
+
+# What it printed.
+
+
+def _claimed(
+    outcome: Outcome, asked: Asked, isolation: str, output: Sequence[bytes]
+) -> Iterator[Denial]:
+    if isolation == "none":
+        return
+    judge: Judge | None = None
+    is_first = True
+    for stream in output:
+        for claim in claims(stream):
+            if is_first and not claim.act and outcome.status >> 8 == _NOT_EXECUTABLE:
+                claim = claim._replace(act="run")
+            is_first = False
+            denial = _without_files(claim, asked, isolation)
+            if denial is None:
+                judge = judge or Judge(asked.resolved, isolation, asked.cwd)
+                denial = judge.denial(claim)
+            if denial is not None:
+                yield denial
+
+
+def _without_files(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
+    """A denial that is about no file: a limit, a system call, the network."""
+    name = _BY_CAUSE.get(claim.cause)
+    if name is not None:
+        value = getattr(asked.limits, name)
+        is_meant = value is not None and _is_meant(name, claim, isolation)
+        return _limit(name, value, Evidence.MESSAGE, asked) if is_meant else None
+    program = _PROGRAM.match(claim.text)
+    if program is not None and claim.cause in ("EPERM", "EACCES"):
+        what = _SYSCALLS[program[1]]
+        return Denial(DenialKind.SYSCALL, what, Evidence.MESSAGE, "system calls")
+    return _unreached(claim, asked, isolation)
+
+
+def _is_meant(name: str, claim: Claim, isolation: str) -> bool:
+    """Whether an errno that may have other causes is about this limit."""
+    if name == "processes":
+        return re.search("fork|thread|clone|vfork|spawn", claim.text, re.IGNORECASE) is not None
+    if name == "tmp":
+        return isolation == "namespaces" and any(p.startswith(_OWN_TMP) for p in claim.paths)
+    return True
+
+
+def _unreached(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
+    """A connection or socket, where the policy has no network for it."""
+    if asked.resolved.policy.network == "full":
+        return None
+    text, around = claim.text.lower(), claim.around.lower()
+    unix = [path for path in claim.paths if path.endswith((".sock", ".socket"))]
+    if claim.cause in ("EPERM", "EACCES") and (unix or "unix" in text):
+        what = unix[0] if unix else "a Unix socket"
+        return _connection("socket", what, Evidence.MESSAGE, asked)
+    is_socket = claim.cause == "EPERM" and (
+        "socket" in around or "/dev/tcp/" in text or "dial tcp" in text
+    )
+    if claim.cause != "NET" and not (is_socket and isolation == "landlock"):
+        return None
+    if isolation == "namespaces" and _LOOPBACK.fullmatch(claim.host):
+        return None  # its own, where nobody answered
+    return _connection("network", claim.host or "the network", Evidence.MESSAGE, asked)
+
+
+def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denial:
+    if kind == "socket":
+        return Denial(DenialKind.SOCKET, what, evidence, "sockets of the host: none")
+    rule = f"network: {asked.resolved.policy.network}"
+    return Denial(DenialKind.NETWORK, what, evidence, rule, Grant.one("network", "full"))
