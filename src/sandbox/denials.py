@@ -119,10 +119,12 @@ def _ends(outcome: Outcome, asked: Asked) -> Iterator[Denial]:
         yield _limit("memory", asked.limits.memory, Evidence.KERNEL, asked)
     number = _signal_of(outcome.status)
     cpu, size = asked.limits.cpu, asked.limits.file_size
-    if number == signal.SIGXCPU and cpu is not None:
-        # It can send itself any signal; to have used up that much it must have done it.
-        is_true = sum(outcome.usage[:2]) >= cpu
-        yield _limit("cpu", cpu, Evidence.KERNEL if is_true else Evidence.MESSAGE, asked)
+    if cpu is not None and number in (signal.SIGXCPU, signal.SIGKILL):
+        # It can send itself any signal, but it cannot have used up what it has not.
+        if sum(outcome.usage[:2]) >= cpu:
+            yield _limit("cpu", cpu, Evidence.KERNEL, asked)
+        elif number == signal.SIGXCPU:
+            yield _limit("cpu", cpu, Evidence.MESSAGE, asked)
     if number == signal.SIGXFSZ and size is not None:
         yield _limit("file_size", size, Evidence.MESSAGE, asked)
     if number == signal.SIGSYS:

@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-__all__ = ["LINES_MAX", "TAIL", "Act", "Cause", "Claim", "claims"]
+__all__ = ["CLAIMS_MAX", "TAIL", "Act", "Cause", "Claim", "claims"]
 
 TAIL = 64 * 1024  # bytes at the end of a stream that are read
-LINES_MAX = 24  # lines of it that are looked at, the last ones
+CLAIMS_MAX = 24  # of a stream, the last ones
 _LINE = 512  # bytes of a line on either side of the key
 _BEFORE = 5  # lines before it that may say what it is about
 _PATHS_MAX = 6
@@ -62,14 +62,15 @@ _WRITE = re.compile(
     r"|output file|cop(?:y|ied)\b|sav|overwrit|failed to open|tee:)"
 )
 _READ = re.compile(
-    r"\b(?:read(?!-only)|open(?:ing)? directory|access|stat\b|scandir|opendir"
-    r"|(?:cat|head|tail|less|grep|ls|find|source|diff|wc|file): )"
+    r"\b(?:read(?!-only)|open(?:ing)? directory|access|stat\b|scandir|opendir)"
+    r"|^(?:\S*/)?(?:cat|head|tail|less|grep|ls|find|diff|wc|file): "
 )
 _RUN = re.compile(r"\b(?:exec|spawn|cannot run|unable to run)")
 # A word in quotes, of pieces as a shell writes them; each piece ends at the first closing quote.
 _QUOTED = re.compile(r"""(?:\$?'[^'\n]+'|\\'|"[^"\n]+"|‘[^‘’\n]+’|`[^'`\n]+['`])+""")
 _PIECE = re.compile(r"""(\$?)(?:'([^'\n]+)'|"([^"\n]+)"|‘([^‘’\n]+)’|`([^'`\n]+)['`])|\\(')""")
 _ABSOLUTE = re.compile(r"(?<![\w./~-])/[^\s:'\"()<>|,;]+")
+_BEHIND = re.compile(r"(?:Exception)?: (/[^\n]+)")
 _HOST = re.compile(
     r"(?:resolve host(?:name)?:?|lookup|eai_again|dial tcp|connect to(?! server)|host=)"
     r"\s*'?\[?([\w.-]*[\w]|[0-9a-f:]+)\]?"
@@ -101,22 +102,15 @@ def claims(output: bytes) -> Iterator[Claim]:
     tail = output[-TAIL:]
     lower = tail.lower()
     found = [(at, key) for key in _KEYS for at in _last(lower, key)]
-    seen: set[tuple[int, Cause]] = set()
-    for at, key in sorted(found, reverse=True):
+    for at, key in sorted(found, reverse=True)[:CLAIMS_MAX]:
         start = tail.rfind(b"\n", 0, at) + 1
-        cause = _KEYS[key]
-        if (start, cause) in seen:
-            continue
-        if len(seen) == LINES_MAX:
-            return
-        seen.add((start, cause))
-        yield _claim(tail, start, at, len(key), cause)
+        yield _claim(tail, start, at, len(key), _KEYS[key])
 
 
 def _last(text: bytes, key: bytes) -> Iterator[int]:
     """Where a key is, from the end; not more often than lines are looked at."""
     at = len(text)
-    for _ in range(LINES_MAX):
+    for _ in range(CLAIMS_MAX):
         at = text.rfind(key, 0, at)
         if at < 0:
             return
@@ -138,7 +132,7 @@ def _claim(tail: bytes, start: int, at: int, length: int, cause: Cause) -> Claim
         host = _HOST.search(line.lower()) or _HOST.search(around.lower())
     return Claim(
         cause,
-        _act(line),
+        _act(f"{before} {after}", paths),
         tuple(dict.fromkeys(paths))[:_PATHS_MAX],
         host[1] if host is not None else "",
         line,
@@ -155,9 +149,12 @@ def _lines_before(tail: bytes, start: int) -> list[bytes]:
     return lines[::-1]
 
 
-def _act(line: str) -> Act:
+def _act(line: str, paths: list[str]) -> Act:
     """What was to be done, as far as the words say it; a file may have any name."""
-    line = _ABSOLUTE.sub("", _QUOTED.sub("", line)).lower()
+    line = _QUOTED.sub("", line)
+    for path in paths:
+        line = line.replace(path, "") if "/" in path else line
+    line = line.lower()
     if _ENTRY.search(line):
         return "entry"
     if _WRITE.search(line):
@@ -171,7 +168,8 @@ def _paths(before: str, after: str) -> list[str]:
     """The paths of a line: in quotes, before the errno's text, or as one word behind a slash."""
     is_python = "Errno" in before
     found = [*_named(before, is_python), *_named(after, is_python)]
-    found += _bare(before)
+    behind = _BEHIND.match(after)
+    found += [behind[1]] if behind is not None else _bare(before)
     found += _ABSOLUTE.findall(after)[:_PATHS_MAX]
     return [path for path in found if path and "\0" not in path]
 
@@ -208,10 +206,9 @@ def _bare(before: str) -> list[str]:
     part = text.rpartition(": ")[2].strip()
     if not part:
         return []
-    found = [] if _VERBS.match(part) else [part]
     at = part.find(" /")
-    if at >= 0:
-        found += [part[at + 1 :]]
+    found = [part[at + 1 :]] if at >= 0 and not part.startswith("/") else []
+    found += [] if _VERBS.match(part) else [part]
     if " " in part:
         found += [part.rpartition(" ")[2]]
     return found
