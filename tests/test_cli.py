@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -455,6 +456,84 @@ def test_a_planted_protected_name_is_reported_in_one_line(cli: Cli) -> None:
     assert not (cli.workspace / ".envrc").exists()
     document = cli.json("run", "--json", "--", "sh", "-c", "echo evil > .envrc")
     assert [set(denial) for denial in document["denials"]] == [DENIAL]
+
+
+def on_terminal(cli: Cli, *words: str, **others: Any) -> str:
+    """What is said on a stderr that is a terminal."""
+    master, slave = os.openpty()
+    try:
+        subprocess.run(
+            [*SANDBOX, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=slave,
+            cwd=cli.workspace,
+            timeout=120,
+            **others,
+        )
+    finally:
+        os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError), open(master, "rb", buffering=0) as file:
+        while data := file.read(65536):
+            said += data
+    return said.decode()
+
+
+def test_a_terminal_is_told_what_was_probably_refused_and_what_allows_it(cli: Cli) -> None:
+    secret = cli.home / ".npmrc"
+    secret.write_text("token\n")
+    words = ("run", "--", "cat", str(secret))
+    said = on_terminal(cli, *words, env=cli.at_home())
+    assert f"sandbox: probably refused: read {secret} (secret: npm); a place of secrets: " in said
+    assert f"; to allow: --allow-secret {secret}\r\n" in said
+    assert cli(*words, env=cli.at_home()).stderr.decode().startswith("cat: ")
+    assert b"sandbox: " not in cli(*words, env=cli.at_home()).stderr
+    allowed = cli("run", "--allow-secret", str(secret), *words[1:], env=cli.at_home())
+    assert (allowed.returncode, allowed.stdout) == (0, b"token\n")
+
+
+def test_git_that_is_refused_to_commit_is_told_the_option(cli: Cli) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=cli.workspace, check=True)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=b", "commit", "--allow-empty", "-qm", "x")
+    env = cli.at_home(SANDBOX_ISOLATION="auto")
+    said = on_terminal(cli, "run", "--", *git, env=env)
+    if "Read-only file system" not in said:
+        pytest.skip("needs namespaces: there .git is read-only")
+    option = f"--write {cli.workspace}/.git"
+    assert f"(protected: {cli.workspace}/.git); to allow: {option}\r\n" in said
+    assert cli("run", *option.split(), "--", *git, env=env).returncode == 0
+    document = cli.json("run", "--json", "--", *git, env=env)
+    assert document["denials"][0]["grant"]["option"] == option
+
+
+def test_json_has_the_guesses_too_and_marks_them(cli: Cli, outside: Path) -> None:
+    document = cli.json("run", "--json", "--", "touch", f"{outside}/new")
+    (denial,) = document["denials"]
+    assert set(denial) == DENIAL
+    assert (denial["kind"], denial["evidence"], denial["certain"]) == ("write", "message", False)
+    call = f".with_write({str(outside)!r})"
+    assert denial["grant"] == {"call": call, "option": f"--write {outside}"}
+
+
+def test_a_name_that_would_move_the_cursor_is_told_harmlessly(cli: Cli, outside: Path) -> None:
+    code = f"open('{outside}/\x1b[2J', 'w')"
+    said = on_terminal(cli, "run", "--json", "--", "/usr/bin/python3", "-c", code)
+    assert "probably refused: write " in said
+    assert "\x1b" not in said
+
+
+def test_a_limit_that_ended_it_is_told_with_more_of_it(cli: Cli) -> None:
+    done = cli("run", "--timeout", "0.2", "--", "sleep", "100")
+    assert one_line(done).endswith("; to allow more: --timeout 0.4")
+
+
+def test_a_denied_path_that_is_not_there_is_noted(cli: Cli) -> None:
+    done = cli("run", "--read-only", "--deny", "no-such-file", "--", "true")
+    assert f"--deny {cli.workspace}/no-such-file: nothing is there" in one_line(done)
+    (cli.workspace / "file").touch()
+    done = cli("run", "--read-only", "--deny", "file", "--", "true")
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_nothing_unprintable_reaches_the_terminal() -> None:

@@ -28,6 +28,8 @@ from sandbox.result import Result
 
 __all__ = ["command"]
 
+_TOLD = ("wall", "memory")  # limits of which the outcome tells
+
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @policy_options
@@ -68,7 +70,7 @@ def _in_place(policy: SandboxPolicy, timeout: float | None, words: list[str], ve
         with FollowStops(leader_in_lane):
             result = sandbox.run(words, timeout=timeout, stdin=0, stdout=1, stderr=2, terminal=True)
     if result.timed_out or result.memory_exceeded:
-        complain(f"the command {result.outcome}")
+        complain(f"the command {result.outcome}{_more(result)}")
     denials = result.denials
     if not (result.ok or denials):  # its output was not ours to read
         asked = Asked(sandbox.resolved, os.getcwd(), sandbox.policy.limits, timeout)
@@ -100,9 +102,15 @@ def _tell(lines: list[str]) -> None:
         complain(line)
 
 
+def _more(result: Result) -> str:
+    """How to allow more of what ended it."""
+    grants = [denial.grant for denial in result.denials if denial.what in _TOLD]
+    return "".join(f"; to allow more: {grant.option}" for grant in grants if grant is not None)
+
+
 def _tell_denials(denials: Sequence[Denial]) -> None:
     """What was refused; guesses only to a person, and no limit that was told of before."""
-    told = [denial for denial in denials if denial.what not in ("wall", "memory")]
+    told = [denial for denial in denials if denial.what not in _TOLD]
     certain = [denial for denial in told if denial.certain]
     guessed = [denial for denial in told if not denial.certain] if os.isatty(2) else []
     _tell([denial_line(denial) for denial in [*certain, *guessed]])
