@@ -101,7 +101,7 @@ def claims(output: bytes) -> Iterator[Claim]:
     """The claims in a stream, the last first. Linear in ``TAIL``, however long the output is."""
     tail = output[-TAIL:]
     lower = tail.lower()
-    found = [(at, key) for key in _KEYS for at in _last(lower, key)]
+    found = [(at, key) for key in _KEYS if key in lower for at in _last(lower, key)]
     for at, key in sorted(found, reverse=True)[:CLAIMS_MAX]:
         start = tail.rfind(b"\n", 0, at) + 1
         yield _claim(tail, start, at, len(key), _KEYS[key])

@@ -53,11 +53,8 @@ def a_new_file_needs_its_directory(w: Path, o: Path) -> None:
             "echo x > {}",
             "mkdir {}",
             "cp /etc/hostname {} || cp /etc/passwd {}",
-            "tee {} < /dev/null",
-            "dd if=/dev/null of={}",
             PYTHON + ' \'open("{}", "w")\'',
             PYTHON + " 'import os; os.mkdir(\"{}\")'",
-            "sh -c 'echo x > {}'",
         )
     ):
         path = o / f"new{number}"
@@ -107,8 +104,7 @@ def names_may_be_anything(w: Path, o: Path) -> None:
         assert round_trip(w, f"touch -- {quoted}", o / name).kind == "write"
         (o / name).unlink()
         code = shlex.quote(f"open({str(o / name)!r}, 'w')")
-        round_trip(w, f"{PYTHON} {code}", o / name)
-        (o / name).unlink()
+        assert [denial.what for denial in refused(w, f"{PYTHON} {code}")] == [str(o / name)]
 
 
 def a_link_is_followed_to_where_it_leads(w: Path, o: Path) -> None:
