@@ -142,6 +142,27 @@ cdef extern from "wire.h" nogil:
     enum: WIRE_DONE
     enum: WIRE_MAX_BODY
     enum: WIRE_MAX_LIMITS
+    enum: WIRE_MAX_PATH
+    enum: WIRE_FILE
+    enum: WIRE_FILED
+    enum: WIRE_FILE_HERE
+    enum: WIRE_FILE_NO_LINK
+    enum:
+        WIRE_FILE_LOOK
+        WIRE_FILE_PLACE
+        WIRE_FILE_LIST
+        WIRE_FILE_READ
+        WIRE_FILE_WRITE
+        WIRE_FILE_APPEND
+        WIRE_FILE_CREATE
+        WIRE_FILE_MAKE
+        WIRE_FILE_REMOVE
+        WIRE_FILE_CLEAR
+    struct wire_file:
+        uint32_t kind
+        uint32_t what
+        uint32_t flags
+        uint32_t mode
     struct wire_run:
         uint32_t kind
         uint32_t flags
@@ -194,6 +215,7 @@ cdef extern from "packet.h" nogil:
     int64_t packet_now()
     int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned count)
     int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply)
+    int packet_receive_fd(int socket, int64_t deadline_ns, wire_reply *reply, int32_t *fd)
 
 cdef extern from "pump.h" nogil:
     struct pump

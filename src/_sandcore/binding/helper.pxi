@@ -8,6 +8,16 @@ class LaneLost(Exception):
     sandbox. Everything in it is dead; start a new one."""
 
 
+_FILE_KINDS = {
+    "look": WIRE_FILE_LOOK, "place": WIRE_FILE_PLACE, "list": WIRE_FILE_LIST,
+    "read": WIRE_FILE_READ, "write": WIRE_FILE_WRITE, "append": WIRE_FILE_APPEND,
+    "create": WIRE_FILE_CREATE, "make": WIRE_FILE_MAKE, "remove": WIRE_FILE_REMOVE,
+    "clear": WIRE_FILE_CLEAR}
+_FILE_WITHOUT_FD = frozenset(("make", "remove", "clear"))
+# A file system that hangs, hangs its lane.
+cdef int64_t _FILE_PATIENCE_NS = 30 * 1000000000
+
+
 Outcome = namedtuple(
     "Outcome",
     "started status timed_out stage errno detail stdout stdout_head stdout_total "
@@ -328,6 +338,66 @@ cdef class Lane:
         if progress != RUN_DONE:
             raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
 
+    def file(self, str what, bytes path not None, *, int directory=-1, int mode=0,
+             bint follow=True):
+        """Reaches one file with the rights of a command; between commands.
+
+        Parameters:
+            what: "look", "place", "list" or "read", or, with a directory, "write", "append",
+                "create", "make", "remove" or "clear"; see wire.h.
+            path: absolute, or one name in `directory`, a fd that came of "place" or "list".
+            mode: permissions of what is new, less the umask.
+            follow: whether a link at the end of the path is followed.
+
+        Returns a fd, the caller's to close; -1 for the last three. Raises OSError (without the
+        path), LaneLost, and what a Python signal handler raises, which ends the lane.
+        """
+        cdef wire_reply reply
+        cdef int32_t fd = -1
+        cdef int32_t place = directory
+        cdef int error
+        cdef const uint8_t *at
+        cdef size_t size
+        cdef int64_t until = packet_now() + _FILE_PATIENCE_NS
+        if not self.is_open():
+            raise LaneLost("the lane is closed")
+        if self.running:
+            raise ValueError("a lane runs one command at a time")
+        request = _file_request(_FILE_KINDS[what], path, directory >= 0, mode, follow)
+        at = <const uint8_t *><const char *>request
+        size = len(request)
+        self.running = True
+        try:
+            with nogil:
+                error = packet_send(self.socket, at, size, &place, 1 if place >= 0 else 0)
+                if error == 0:
+                    error = packet_receive_fd(self.socket, until, &reply, &fd)
+            while error == -EINTR:
+                try:
+                    PyErr_CheckSignals()
+                except BaseException:
+                    self.closed = True  # its answer would come to the next question
+                    raise
+                with nogil:
+                    error = packet_receive_fd(self.socket, until, &reply, &fd)
+            if error == 0 and reply.kind != WIRE_FILED:
+                error = -EPROTO
+            if error:
+                self.lose()
+                raise LaneLost(f"the sandbox was lost: {strerror(-error)}")
+            if reply.status:
+                raise OSError(reply.status, strerror(reply.status))
+            if fd < 0 and what not in _FILE_WITHOUT_FD:
+                raise OSError(EMFILE, strerror(EMFILE))
+            answer, fd = fd, -1
+            return answer
+        finally:
+            if fd >= 0:
+                close(fd)
+            self.running = False
+            if self.closed:
+                self.close()
+
     def kill(self):
         """Asks the lane to end the command that runs, and all below it. Does not wait."""
         cdef uint32_t kind = WIRE_KILL
@@ -352,6 +422,17 @@ cdef class Lane:
         if not self.closed:
             self.closed = True
             self.helper.close()
+
+
+cdef bytes _file_request(uint32_t what, bytes path, bint here, uint32_t mode, bint follow):
+    cdef wire_file header
+    header.kind = WIRE_FILE
+    header.what = what
+    header.flags = (WIRE_FILE_HERE if here else 0) | (0 if follow else WIRE_FILE_NO_LINK)
+    header.mode = mode
+    if len(path) >= WIRE_MAX_PATH:
+        raise OSError(ENAMETOOLONG, strerror(ENAMETOOLONG))
+    return (<const char *>&header)[: sizeof(header)] + path + b"\0"
 
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,

@@ -75,3 +75,31 @@ int wire_parse(const struct wire_run *run, const uint8_t *body, const char **poi
     next = next ? take_array(&at, end, run->envs, next) : NULL;
     return next != NULL && at == end ? 0 : -EINVAL;
 }
+
+/* One component, which cannot lead out of its directory. */
+static int is_name(const char *text)
+{
+    int dots = text[0] == '.' && (text[1] == '\0' || (text[1] == '.' && text[2] == '\0'));
+    while (*text != '\0' && *text != '/') {
+        text++;
+    }
+    return !dots && *text == '\0';
+}
+
+int wire_check_file(const struct wire_file *file, const char *path, size_t size)
+{
+    if (file->kind != WIRE_FILE || file->what >= WIRE_FILE_KINDS || file->mode > 0777 ||
+        (file->flags & ~(uint32_t)WIRE_FILE_FLAGS) != 0) {
+        return -EINVAL;
+    }
+    if (size > WIRE_MAX_PATH) {
+        return -ENAMETOOLONG;
+    }
+    if (size < 2 || path[size - 1] != '\0' || strlen(path) != size - 1) {
+        return -EINVAL;
+    }
+    if (file->flags & WIRE_FILE_HERE) {
+        return is_name(path) ? 0 : -EINVAL;
+    }
+    return path[0] == '/' && file->what < WIRE_FILE_WRITE ? 0 : -EINVAL;
+}

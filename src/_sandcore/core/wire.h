@@ -7,11 +7,13 @@
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
  *                    WIRE_KILL                              end the command and all below it, now
  *                    WIRE_SWEEP                             the leader has ended: end what is left
+ *                    WIRE_FILE  + [directory]               between commands: reach one file for me
  * root, lane -> caller
  *                    WIRE_READY + [directories]             serves; or what failed on the way
  *                    WIRE_FAILED                            the command did not start: stage, errno
  *                    WIRE_EXITED                            the leader has ended, others live on
  *                    WIRE_DONE                              nothing of the command is left
+ *                    WIRE_FILED + [fd]                      what came of WIRE_FILE: status, an errno
  * nursery -> caller  WIRE_STARTED + [pidfd]                 it runs, and is the caller's child
  *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
@@ -33,6 +35,7 @@
 #define WIRE_MAX_LIMITS 16u
 #define WIRE_MAX_STRINGS (1u << 20)
 #define WIRE_MAX_SCRATCH 4u /* directories of the sandbox's own that come with the first READY */
+#define WIRE_MAX_PATH 4096u /* with its NUL, as the kernel has it */
 #define WIRE_MAX_FDS (PLAN_MAX_FDS + 1) /* of the command, and the memory file */
 
 /* The status of a root process that leaves its notes to the caller. */
@@ -45,11 +48,13 @@ enum wire_kind {
     WIRE_SWEEP = 4,
     WIRE_DIRECT = 5,
     WIRE_CLOSE = 6,
+    WIRE_FILE = 7,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
     WIRE_DONE = 19,
     WIRE_STARTED = 20,
+    WIRE_FILED = 21,
 };
 
 enum wire_flags {
@@ -86,6 +91,36 @@ struct wire_run {
     uint64_t memory;     /* bytes that the whole tree may have; 0: any number; not for a nursery */
 };
 
+/* What is wanted of a file. The fd that comes back is the caller's to use. Those from WRITE on change
+ * something: they name one thing in a directory that came as a fd. */
+enum wire_file_kind {
+    WIRE_FILE_LOOK,   /* to fstat: anything */
+    WIRE_FILE_PLACE,  /* to come back as the directory of another one */
+    WIRE_FILE_LIST,   /* a directory's names */
+    WIRE_FILE_READ,   /* a regular file, as all below */
+    WIRE_FILE_WRITE,  /* one that is there, as it is, or a new one */
+    WIRE_FILE_APPEND, /* the same, to write at its end */
+    WIRE_FILE_CREATE, /* a new one only */
+    WIRE_FILE_MAKE,   /* a directory; no fd comes back, as below */
+    WIRE_FILE_REMOVE, /* anything but a directory */
+    WIRE_FILE_CLEAR,  /* an empty directory */
+    WIRE_FILE_KINDS,
+};
+
+enum wire_file_flags {
+    WIRE_FILE_HERE = 1u << 0, /* a name in the directory that came as a fd; else an absolute path */
+    WIRE_FILE_NO_LINK = 1u << 1, /* follow none; with LOOK the link itself */
+    WIRE_FILE_FLAGS = (1u << 2) - 1,
+};
+
+/* The packet of WIRE_FILE; behind it the path, with its NUL. */
+struct wire_file {
+    uint32_t kind;
+    uint32_t what;  /* enum wire_file_kind */
+    uint32_t flags; /* enum wire_file_flags */
+    uint32_t mode;  /* permissions of what is new, less the umask */
+};
+
 struct wire_usage {
     uint64_t user_us, system_us; /* CPU time of the whole tree, in microseconds */
     uint64_t max_rss_kib;        /* of the largest process */
@@ -97,7 +132,7 @@ struct wire_reply {
     uint32_t kind;
     int32_t pid; /* READY: of the lane or root; else of the leader, as the helper sees it */
     struct stage_report report; /* READY, FAILED: what failed */
-    int32_t status;             /* EXITED, DONE: wait status of the leader */
+    int32_t status;             /* EXITED, DONE: wait status of the leader; FILED: an errno, or 0 */
     uint32_t swept;             /* DONE: how many processes outlived the leader and were ended */
     uint32_t scoped;      /* READY: the signal scope was proved; kill(-1) ends just this tree */
     uint32_t timed_out;   /* DONE, in the background: its time was up */
@@ -118,5 +153,8 @@ int wire_check(const struct wire_run *run);
  * plan points into body and pointers. -EINVAL when the body is not what the header says. */
 int wire_parse(const struct wire_run *run, const uint8_t *body, const char **pointers,
                struct plan *plan);
+
+/* Checks a packet of WIRE_FILE with its path (`size` bytes): zero, -EINVAL, -ENAMETOOLONG. */
+int wire_check_file(const struct wire_file *file, const char *path, size_t size);
 
 #endif

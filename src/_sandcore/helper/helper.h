@@ -110,6 +110,10 @@ struct request {
     uint64_t memory; /* bytes for its tree; 0: any */
     void *mapped_body, *mapped_pointers;
     size_t body_bytes, pointer_bytes;
+    /* Not a command but this, with its path behind it; or 0. Who does not know it sees a request that
+     * is not sound. */
+    const struct wire_file *file;
+    size_t path_bytes;
 };
 
 /* Waits for a packet and reads it: 1: a request, sound or with what is wrong in its report; 0: none
@@ -127,6 +131,9 @@ void request_close_fds(struct request *request);
 
 /* Gives back all that it holds but the pidfd. */
 void request_release(struct request *request);
+
+/* Reaches the one file that a request asks for, with this process's own rights, and replies. */
+void files_serve(int socket, const struct request *request);
 
 /* Memory that the root shares with its lanes; in these a command begins, and has ended. */
 int plants_share(struct helper *helper);

@@ -302,6 +302,11 @@ void lane_main(struct helper *helper, int socket)
     while (error == 0 && await(helper, socket, -1, INT64_MAX) == CALLER_SPOKE) {
         struct request request;
         int received = request_receive(socket, &request);
+        if (received > 0 && request.file) {
+            files_serve(socket, &request);
+            request_release(&request);
+            continue;
+        }
         if (received < 0 || (received > 0 && !serve(helper, socket, &request))) {
             break;
         }

@@ -15,6 +15,7 @@ enum { REQUEST_STACK = 16384, REQUEST_POINTERS = 4096 };
 static struct {
     _Alignas(8) union { /* limits in a body are of 8 bytes */
         struct wire_run run;
+        struct wire_file file;
         uint8_t bytes[sizeof(struct wire_run) + WIRE_MAX_INLINE];
     } message;
     const char *pointers[REQUEST_POINTERS];
@@ -112,7 +113,11 @@ int request_receive(int socket, struct request *request)
         /* A KILL that crossed the DONE it came too late for; nothing; or what is wrong. */
         return size > 0 ? 0 : size < 0 ? (int)size : -EPIPE;
     }
-    int error = read_request(request, (size_t)size);
+    if ((size_t)size >= sizeof(struct wire_file) && memory.message.file.kind == WIRE_FILE) {
+        request->file = &memory.message.file;
+        request->path_bytes = (size_t)size - sizeof(struct wire_file);
+    }
+    int error = request->file ? -EOPNOTSUPP : read_request(request, (size_t)size);
     if (error) {
         request->plan.report = (struct stage_report){.stage = STAGE_REQUEST, .error = -error};
     }
