@@ -75,6 +75,8 @@ LADDER = (
     "streams",
     "process",
     "notice",
+    "reach",
+    "files",
     "live",
     "shared",
     "",  # the package itself: re-exports what is below, and the command line is above it

@@ -30,6 +30,7 @@ from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan, account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
+from sandbox.files import Files
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
@@ -72,7 +73,7 @@ def needs_workspace(policy: SandboxPolicy) -> bool:
     )
 
 
-class Sandbox:
+class Sandbox(Files):
     """A policy, enforced, in which any number of commands run, also at the same time.
 
     Parameters: ``policy`` (default: ``workspace_write()``), and ``workspace``, the directory that

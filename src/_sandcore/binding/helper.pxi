@@ -343,8 +343,8 @@ cdef class Lane:
         """Reaches one file with the rights of a command; between commands.
 
         Parameters:
-            what: "look", "place", "list" or "read", or, with a directory, "write", "append",
-                "create", "make", "remove" or "clear"; see wire.h.
+            what: "look", "place", "list", "read", "write", "append", "create", or, with a
+                directory, "make", "remove", "clear"; see wire.h.
             path: absolute, or one name in `directory`, a fd that came of "place" or "list".
             mode: permissions of what is new, less the umask.
             follow: whether a link at the end of the path is followed.

@@ -101,5 +101,5 @@ int wire_check_file(const struct wire_file *file, const char *path, size_t size)
     if (file->flags & WIRE_FILE_HERE) {
         return is_name(path) ? 0 : -EINVAL;
     }
-    return path[0] == '/' && file->what < WIRE_FILE_WRITE ? 0 : -EINVAL;
+    return path[0] == '/' && file->what < WIRE_FILE_MAKE ? 0 : -EINVAL;
 }

@@ -91,8 +91,8 @@ struct wire_run {
     uint64_t memory;     /* bytes that the whole tree may have; 0: any number; not for a nursery */
 };
 
-/* What is wanted of a file. The fd that comes back is the caller's to use. Those from WRITE on change
- * something: they name one thing in a directory that came as a fd. */
+/* What is wanted of a file. The fd that comes back is the caller's to use. Those from MAKE on bring
+ * none, and name one thing in a directory that came as a fd. */
 enum wire_file_kind {
     WIRE_FILE_LOOK,   /* to fstat: anything */
     WIRE_FILE_PLACE,  /* to come back as the directory of another one */
@@ -101,7 +101,7 @@ enum wire_file_kind {
     WIRE_FILE_WRITE,  /* one that is there, as it is, or a new one */
     WIRE_FILE_APPEND, /* the same, to write at its end */
     WIRE_FILE_CREATE, /* a new one only */
-    WIRE_FILE_MAKE,   /* a directory; no fd comes back, as below */
+    WIRE_FILE_MAKE,   /* a directory */
     WIRE_FILE_REMOVE, /* anything but a directory */
     WIRE_FILE_CLEAR,  /* an empty directory */
     WIRE_FILE_KINDS,

@@ -94,6 +94,7 @@ static int reach(const struct wire_file *file, int directory, const char *path)
         /* Not through a link that leads nowhere: where to would be a command's choice. */
         int made = open_at(directory, path, way->flags | open_always | O_CREAT | O_EXCL, file->mode,
                            resolve);
+        made = made == -EEXIST && file->what != WIRE_FILE_CREATE ? -ENOENT : made;
         return checked(made, S_IFREG);
     }
     place = checked(place, way->type);

@@ -7,9 +7,9 @@ the operating system; between them go a ``Request`` and an ``Outcome``, made of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from sandbox.denial import Denial
 from sandbox.limits import Limits
@@ -21,12 +21,20 @@ __all__ = [
     "Backend",
     "Confinement",
     "ConfinementLost",
+    "FileKind",
     "IsolationRefused",
     "Outcome",
     "Question",
     "Request",
     "Running",
     "Seat",
+]
+
+T = TypeVar("T")
+
+# To fstat; as ``directory`` of later ones; a directory's names; regular files, old or new; changes.
+FileKind = Literal[
+    "look", "place", "list", "read", "write", "append", "create", "make", "remove", "clear"
 ]
 
 
@@ -152,6 +160,27 @@ class Seat(Protocol):
 
         All three streams are fds; ``owns_terminal``: they are a terminal that becomes its own.
         Raises ``ConfinementLost``.
+        """
+
+    def file(
+        self,
+        what: FileKind,
+        path: bytes,
+        *,
+        directory: int = -1,
+        mode: int = 0,
+        follow: bool = True,
+    ) -> int:
+        """Reaches one file as a command would, while none runs here: a fd, or -1 where none comes.
+
+        ``path`` is absolute, or one name in the ``directory``. Raises OSError without the path, and
+        ``ConfinementLost``.
+        """
+
+    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
+        """Does something that may write, as a command: what it planted or changed is put back.
+
+        Raises what it raises.
         """
 
     def leave(self) -> None:

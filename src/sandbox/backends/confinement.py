@@ -7,11 +7,11 @@ directory, and limits.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, Outcome, Request
+from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
@@ -29,6 +29,8 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement
 
 __all__ = ["LinuxConfinement"]
+
+T = TypeVar("T")
 
 
 def _identity() -> tuple[object, ...]:
@@ -216,12 +218,16 @@ class LinuxSeat:
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
+        return self.watched(lambda: self._run(request))
+
+    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
+        """See ``Seat.watched``."""
         guard = self._confinement.guard
         if guard is None:
-            return self._run(request), ()
+            return act(), ()
         guard.before()
         try:
-            outcome = self._run(request)
+            outcome = act()
         except ConfinementLost as lost:
             denials = guard.after()
             forget(self.lane.helper.pid)
@@ -256,6 +262,21 @@ class LinuxSeat:
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
         return cast(Outcome, outcome)
+
+    def file(
+        self,
+        what: FileKind,
+        path: bytes,
+        *,
+        directory: int = -1,
+        mode: int = 0,
+        follow: bool = True,
+    ) -> int:
+        """See ``Seat.file``."""
+        try:
+            return self.lane.file(what, path, directory=directory, mode=mode, follow=follow)
+        except _sandcore.LaneLost as error:
+            raise ConfinementLost(str(error)) from None
 
     def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
         """See ``Seat.start``."""
