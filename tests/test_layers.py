@@ -76,6 +76,7 @@ LADDER = (
     "process",
     "notice",
     "reach",
+    "transfer",
     "files",
     "live",
     "shared",

@@ -33,9 +33,11 @@ from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
 from sandbox.process import Process
+from sandbox.reach import FileEntry, FileStat
 from sandbox.result import Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
 from sandbox.streams import DEVNULL, PIPE, STDOUT
+from sandbox.transfer import Transfer
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,8 @@ __all__ = [
     "Entry",
     "Environment",
     "Evidence",
+    "FileEntry",
+    "FileStat",
     "Grant",
     "HostError",
     "InvalidArgument",
@@ -73,6 +77,7 @@ __all__ = [
     "StartError",
     "StillRunning",
     "TextResult",
+    "Transfer",
     "Unavailable",
     "Unenforceable",
     "Usage",

@@ -27,10 +27,12 @@ from sandbox.reach import (
     write_all,
 )
 from sandbox.resolve import ResolvedPolicy
+from sandbox.transfer import Transfer, Transport
 
 __all__ = ["Files"]
 
 READ_MAX = 100 << 20
+TREE_MAX = 1 << 30
 NAMES_MAX = 100_000
 
 
@@ -148,6 +150,56 @@ class Files:
         finally:
             os.close(fd)
 
+    def upload(
+        self,
+        local: Any,
+        path: Any,
+        *,
+        parents: bool = False,
+        max_bytes: int = TREE_MAX,
+        max_files: int = NAMES_MAX,
+    ) -> Transfer:
+        """Copies a file or directory of the caller's into the sandbox; ``path`` is what it becomes.
+
+        A directory that is there gets what it lacks, and files in it are written anew, in place.
+        ``local`` is opened as the caller, and no link at its end or in it is followed: links,
+        devices and protected names in a tree are left out (``skipped``). OSError with EFBIG or
+        EOVERFLOW beyond the bounds; what was copied by then stays.
+        """
+        place, shown = self._located(path)
+        source = _local(local)
+        with self._reach() as reach:
+            way = self._transport(reach, max_bytes, max_files, self.policy.limits.file_size)
+            reach.watched(lambda: way.upload(source, place, shown, parents=parents), shown)
+        return way.done
+
+    def download(
+        self,
+        path: Any,
+        local: Any,
+        *,
+        max_bytes: int = TREE_MAX,
+        max_files: int = NAMES_MAX,
+    ) -> Transfer:
+        """Copies a file or a directory of the sandbox to ``local``, which is what it becomes.
+
+        A directory must not be there yet; a file may be, and is written anew. Only regular files
+        and directories are made, with the caller's umask: links, devices, and what may not be read
+        in a tree are left out (``skipped``). Bounds as for ``upload``.
+        """
+        place, shown = self._located(path)
+        target = _local(local)
+        with self._reach() as reach:
+            way = self._transport(reach, max_bytes, max_files)
+            way.download(place, shown, target)
+        return way.done
+
+    def _transport(
+        self, reach: Reach, max_bytes: int, max_files: int, max_file: int | None = None
+    ) -> Transport:
+        most, names = _count("max_bytes", max_bytes), _count("max_files", max_files)
+        return Transport(reach, most, names, max_file)
+
     def _fill(self, fd: int, data: memoryview, shown: Shown, *, append: bool) -> None:
         size = os.fstat(fd).st_size
         most = self.policy.limits.file_size
@@ -172,6 +224,16 @@ class Files:
         if not place.startswith(b"/"):
             place = os.path.join(os.fsencode(self._directory(None)), place)
         return place, shown
+
+
+def _local(path: Any) -> str:
+    try:
+        text = os.fsdecode(path)
+    except (TypeError, UnicodeError):
+        raise InvalidArgument("local", path, "is no path") from None
+    if not text or "\0" in text:
+        raise InvalidArgument("local", path, "is empty or contains a NUL character")
+    return text
 
 
 def _count(name: str, value: object) -> int:

@@ -15,6 +15,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn, TypeVar
 
@@ -118,7 +119,7 @@ class Reach:
             fail(error.errno or errno.EIO, shown)
 
     def watched(self, act: Callable[[], T], shown: Shown) -> T:
-        """Does something that writes, with the look at protected names around it that a command has.
+        """Does what writes, with the look at protected names that a command has around it.
 
         A hard link or another mount can be a name of what is protected: what came of that is put
         back, and PermissionError raised; so is what a command of another thread did meanwhile.
@@ -190,13 +191,24 @@ class Reach:
             place = self.open("place", path, shown)
         return place
 
+    def directory(self, path: bytes, shown: Shown, *, parents: bool) -> int:
+        """A directory to name things in, made where nothing is; with ``parents`` all above it too."""
+        try:
+            return self.open("place", path, shown)
+        except FileNotFoundError:
+            above, name = os.path.split(path.rstrip(b"/"))
+        place = self.place(above, shown, parents=parents)
+        try:
+            self.make(place, name, shown)
+        finally:
+            os.close(place)
+        return self.open("place", path, shown)
+
     def make(self, place: int, name: bytes, shown: Shown, mode: int = 0o777) -> None:
         """A directory in a place, unless it is there."""
         self.check(place, name, shown)
-        try:
+        with suppress(FileExistsError):
             self.open("make", name, shown, directory=place, mode=mode)
-        except FileExistsError:
-            pass
 
     def check(self, fd: int, name: bytes, shown: Shown) -> None:
         """Raises PermissionError where what a fd is on, or a name in it, is protected."""
@@ -243,7 +255,7 @@ def write_all(fd: int, data: memoryview, shown: Shown) -> None:
 
 def entries_of(fd: int, most: int, shown: Shown) -> list[FileEntry]:
     """The names of a directory, sorted. EOVERFLOW when there are more than so many."""
-    found = []
+    found: list[FileEntry] = []
     with os.scandir(fd) as scan:
         for entry in scan:
             if len(found) == most:
