@@ -206,3 +206,70 @@ def test_a_last_string_without_its_terminator_is_refused() -> None:
     assert parse(request.header(), request.body()) == request
     body = request.body()[:-1]
     assert parse(request.header(body=len(body)), body) == -errno.EINVAL
+
+
+def check_file(path: bytes, **fields: int) -> int:
+    """What a lane says to a file request whose path ends at a forbidden page."""
+    honest = {"kind": lib.WIRE_FILE, "what": lib.WIRE_FILE_READ, "flags": 0, "mode": 0}
+    header = ffi.new("struct wire_file *", honest | fields)
+    where = ffi.cast("const char *", body_memory.put(path))
+    return int(lib.wire_check_file(header, where, len(path)))
+
+
+@pytest.mark.parametrize("path", [b"/\0", b"/etc/passwd\0", b"/" + b"x" * 4094 + b"\0", b"/..\0"])
+def test_an_absolute_path_is_let_through_where_nothing_is_named_in_a_directory(path: bytes) -> None:
+    for what in range(lib.WIRE_FILE_KINDS):
+        expected = 0 if what < lib.WIRE_FILE_MAKE else -errno.EINVAL
+        assert check_file(path, what=what) == expected
+        assert check_file(path, what=what, flags=lib.WIRE_FILE_HERE) == -errno.EINVAL
+
+
+@pytest.mark.parametrize("path", [b"x\0", b"...\0", b".x\0", b"..x\0", b"\xff \n\0"])
+def test_a_name_is_let_through_in_a_directory_only(path: bytes) -> None:
+    for what in range(lib.WIRE_FILE_KINDS):
+        assert check_file(path, what=what, flags=lib.WIRE_FILE_FLAGS) == 0
+        assert check_file(path, what=what) == -errno.EINVAL
+
+
+@pytest.mark.parametrize(
+    "path", [b"", b"\0", b"x", b"/x", b"x\0y\0", b"/x\0\0", b"\0x\0", b"./x\0", b"x/\0", b"a/b\0"]
+)
+def test_what_is_no_path_with_its_end_is_refused(path: bytes) -> None:
+    for flags in (0, lib.WIRE_FILE_HERE):
+        assert check_file(path, flags=flags) == -errno.EINVAL
+
+
+@pytest.mark.parametrize("name", [b".\0", b"..\0"])
+def test_a_name_does_not_lead_out_of_its_directory(name: bytes) -> None:
+    assert check_file(name, flags=lib.WIRE_FILE_HERE) == -errno.EINVAL
+
+
+def test_fields_of_a_file_request_beyond_their_bounds_are_refused() -> None:
+    assert check_file(b"/x\0", mode=0o777) == 0
+    assert check_file(b"/" + b"x" * 4095 + b"\0") == -errno.ENAMETOOLONG
+    for lie in (
+        {"kind": lib.WIRE_RUN},
+        {"kind": 0},
+        {"what": lib.WIRE_FILE_KINDS},
+        {"what": 2**32 - 1},
+        {"flags": lib.WIRE_FILE_FLAGS + 1},
+        {"flags": 1 << 31},
+        {"mode": 0o1000},
+        {"mode": 0o4755},
+        {"mode": 2**32 - 1},
+    ):
+        assert check_file(b"/x\0", **lie) == -errno.EINVAL
+
+
+@given(st.binary(max_size=40), st.integers(0, 12), st.integers(0, 5))
+def test_a_path_of_any_bytes_is_let_through_as_the_rule_says(
+    path: bytes, what: int, flags: int
+) -> None:
+    text, end = path[:-1], path[-1:]
+    sound = end == b"\0" and text != b"" and b"\0" not in text
+    if flags & lib.WIRE_FILE_HERE:
+        sound = sound and b"/" not in text and text not in (b".", b"..")
+    else:
+        sound = sound and text.startswith(b"/") and what < lib.WIRE_FILE_MAKE
+    sound = sound and what < lib.WIRE_FILE_KINDS and flags <= lib.WIRE_FILE_FLAGS
+    assert check_file(path, what=what, flags=flags) == (0 if sound else -errno.EINVAL)

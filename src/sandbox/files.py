@@ -150,6 +150,20 @@ class Files:
         finally:
             os.close(fd)
 
+    def mkdir(self, path: Any, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Makes a directory. ``exist_ok``: not where one is. Protected names are refused."""
+        place, shown = self._located(path)
+        with self._reach() as reach:
+            reach.watched(
+                lambda: reach.make_at(place, shown, parents=parents, exist_ok=exist_ok), shown
+            )
+
+    def remove(self, path: Any) -> None:
+        """Removes a file, a link (not what it leads to), or an empty directory."""
+        place, shown = self._located(path)
+        with self._reach() as reach:
+            reach.watched(lambda: reach.remove(place, shown), shown)
+
     def upload(
         self,
         local: Any,

@@ -15,7 +15,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn, TypeVar
 
@@ -192,23 +191,48 @@ class Reach:
         return place
 
     def directory(self, path: bytes, shown: Shown, *, parents: bool) -> int:
-        """A directory to name things in, made where nothing is; with ``parents`` all above it too."""
+        """A directory to name things in, made where nothing is."""
         try:
             return self.open("place", path, shown)
         except FileNotFoundError:
-            above, name = os.path.split(path.rstrip(b"/"))
-        place = self.place(above, shown, parents=parents)
-        try:
-            self.make(place, name, shown)
-        finally:
-            os.close(place)
+            self.make_at(path, shown, parents=parents, exist_ok=True)
         return self.open("place", path, shown)
 
-    def make(self, place: int, name: bytes, shown: Shown, mode: int = 0o777) -> None:
-        """A directory in a place, unless it is there."""
+    def make_at(self, path: bytes, shown: Shown, *, parents: bool, exist_ok: bool) -> None:
+        """A directory at a path."""
+        above, name = os.path.split(path.rstrip(b"/"))
+        if name in (b"", b".", b".."):
+            fail(errno.EEXIST, shown)
+        place = self.place(above, shown, parents=parents)
+        try:
+            self.make(place, name, shown, exist_ok=exist_ok)
+        finally:
+            os.close(place)
+
+    def make(self, place: int, name: bytes, shown: Shown, *, exist_ok: bool = True) -> None:
+        """A directory in a place. ``exist_ok``: not where one is."""
         self.check(place, name, shown)
-        with suppress(FileExistsError):
-            self.open("make", name, shown, directory=place, mode=mode)
+        try:
+            self.open("make", name, shown, directory=place, mode=0o777)
+        except FileExistsError:
+            if not exist_ok:
+                raise
+            os.close(self.open("place", name, shown, directory=place))
+
+    def remove(self, path: bytes, shown: Shown) -> None:
+        """Removes a file, a link, or an empty directory."""
+        above, name = os.path.split(path.rstrip(b"/"))
+        if name in (b"", b".", b".."):
+            fail(errno.EINVAL, shown)
+        place = self.place(above, shown, parents=False)
+        try:
+            self.check(place, name, shown)
+            try:
+                self.open("remove", name, shown, directory=place)
+            except IsADirectoryError:
+                self.open("clear", name, shown, directory=place)
+        finally:
+            os.close(place)
 
     def check(self, fd: int, name: bytes, shown: Shown) -> None:
         """Raises PermissionError where what a fd is on, or a name in it, is protected."""

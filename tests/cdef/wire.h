@@ -4,6 +4,7 @@
 #define WIRE_MAX_LIMITS ...
 #define WIRE_MAX_STRINGS ...
 #define WIRE_MAX_FDS ...
+#define WIRE_MAX_PATH ...
 enum wire_kind {
     WIRE_LANE,
     WIRE_RUN,
@@ -15,6 +16,8 @@ enum wire_kind {
     WIRE_EXITED,
     WIRE_DONE,
     WIRE_STARTED,
+    WIRE_FILE,
+    WIRE_FILED,
     ...
 };
 enum wire_flags { WIRE_IN_MEMFD, WIRE_KEEP_SESSION, WIRE_BACKGROUND, WIRE_TERMINAL, ... };
@@ -28,6 +31,22 @@ struct wire_run {
     uint32_t limits, programs, args, envs;
     uint64_t timeout_ns;
     uint64_t memory;
+};
+enum wire_file_kind {
+    WIRE_FILE_LOOK,
+    WIRE_FILE_READ,
+    WIRE_FILE_CREATE,
+    WIRE_FILE_MAKE,
+    WIRE_FILE_CLEAR,
+    WIRE_FILE_KINDS,
+    ...
+};
+enum wire_file_flags { WIRE_FILE_HERE, WIRE_FILE_NO_LINK, WIRE_FILE_FLAGS, ... };
+struct wire_file {
+    uint32_t kind;
+    uint32_t what;
+    uint32_t flags;
+    uint32_t mode;
 };
 struct wire_usage {
     uint64_t user_us, system_us;
@@ -53,3 +72,4 @@ size_t wire_pointers(const struct wire_run *run);
 int wire_check(const struct wire_run *run);
 int wire_parse(const struct wire_run *run, const uint8_t *body, const char **pointers,
                struct plan *plan);
+int wire_check_file(const struct wire_file *file, const char *path, size_t size);

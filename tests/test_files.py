@@ -1,0 +1,43 @@
+"""Files through a sandbox: every scene in both isolations, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import AsUser
+from scenekit import play
+
+
+def scenes() -> list[str]:
+    text = Path(__file__).with_name("scenes").joinpath("files.py").read_text()
+    return [
+        line.removeprefix("def ").partition("(")[0]
+        for line in text.splitlines()
+        if line.startswith("def ") and "(w: Path, o: Path)" in line
+    ]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """As usual, but not in /tmp, of which a sandbox has its own."""
+    path = Path(tempfile.mkdtemp(prefix="sandcore-test-", dir="/var/tmp")).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("who", ["root", "user"])
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
+@pytest.mark.parametrize("scene", scenes())
+def test_files(scene: str, isolation: str, who: str, place: Path, as_user: AsUser) -> None:
+    w, o = place / "work", place / "outside"
+    for path in (w, o):
+        path.mkdir()
+    (o / "file").write_text("outside\n")
+    if who == "user":
+        as_user.give(w, o, o / "file")
+    play("files", scene, as_user if who == "user" else None, place, w, o, isolation)
