@@ -1,6 +1,6 @@
-"""What a sandbox that stays costs: to start, to run in, to keep. In each isolation.
+"""What a sandbox that stays costs: to start, to run in, to keep, to reach files in.
 
-Ratios to the floor, but for the rows of KiB: memory that no other process has (`Private_*` of
+In each isolation. Ratios to the floor, but for the rows of KiB: memory that no other process has (`Private_*` of
 smaps), of all processes of an idle sandbox.
 """
 
@@ -22,8 +22,10 @@ from sandbox.backends.base import Request
 COMMAND = ["/bin/true"]
 ISOLATIONS = ("namespaces", "landlock")
 START, BARE, CAPTURED = "started, to the first command's end", "no pipes", "captured"
-TARGETS = {START: 4.0, BARE: 1.10, CAPTURED: 1.20}
+READ, WRITTEN = "1 KiB read from a file", "1 KiB written to a file that is there"
+TARGETS = {START: 4.0, BARE: 1.10, CAPTURED: 1.20, READ: 0.125, WRITTEN: 0.125}
 DENIED = 1_500
+KIB = bytes(1024)
 Floor = Callable[[int], list[float]]
 
 
@@ -77,6 +79,9 @@ def measure(rounds: int) -> list[Figure]:
         for name, box in boxes.items():
             cases[f"{name}: {BARE}"] = _without_pipes(box)
             cases[f"{name}: {CAPTURED}"] = partial(box.run, COMMAND)
+            box.write_file("file", KIB)
+            cases[f"{name}: {READ}"] = partial(box.read_file, "file")
+            cases[f"{name}: {WRITTEN}"] = partial(box.write_file, "file", KIB)
         wanted = {f"{n}: {what}": aim for n in ISOLATIONS for what, aim in TARGETS.items()}
 
         def base(number: int) -> list[float]:

@@ -839,6 +839,53 @@ def test_a_request_that_lies_is_refused_and_the_lane_takes_the_next(workspace: P
         os.close(short)
 
 
+FILE, FILED = 7, 21
+READ, MAKE, LIST, HERE = 3, 7, 2, 1
+
+
+def file_request(what: int, path: bytes, flags: int = 0, mode: int = 0) -> bytes:
+    return struct.pack("<IIII", FILE, what, flags, mode) + path
+
+
+def test_a_file_request_that_lies_is_refused_and_the_lane_goes_on(workspace: Path) -> None:
+    (workspace / "file").touch()
+    place = os.open(workspace, os.O_PATH)
+    null = os.open("/dev/null", os.O_RDWR)
+    path = bytes(workspace / "file") + b"\0"
+    with helper(workspace) as made, raw_lane(made) as (one, wire):
+        right = file_request(READ, path)
+        for packet, fds, code in (
+            (right, (), 0),
+            (right, (null, null), 0),
+            (right[:-1], (), errno.EINVAL),
+            (right[:16], (), errno.EINVAL),
+            (file_request(READ, path + b"x\0"), (), errno.EINVAL),
+            (file_request(READ, b"/" + b"x" * 4096 + b"\0"), (), errno.ENAMETOOLONG),
+            (file_request(READ, b"/" * 60000 + b"\0"), (), errno.ENAMETOOLONG),
+            (file_request(READ, b"file\0"), (), errno.EINVAL),
+            (file_request(READ, b"file\0", HERE), (), errno.EBADF),
+            (file_request(READ, b"file\0", HERE), (null,), errno.ENOTDIR),
+            (file_request(READ, b"file\0", HERE), (place,), 0),
+            (file_request(READ, b"../file\0", HERE), (place,), errno.EINVAL),
+            (file_request(MAKE, b"/x\0"), (), errno.EINVAL),
+            (file_request(10, path), (), errno.EINVAL),
+            (file_request(READ, path, 4), (), errno.EINVAL),
+        ):
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            wire.sendmsg([packet], rights)
+            answer, got, _, _ = socket.recv_fds(wire, 4096, 8)
+            kind, status = struct.unpack_from("<I16xi", answer)
+            assert (kind, status, len(got)) == (FILED, code, int(code == 0)), (packet[:60], fds)
+            for fd in got:
+                os.close(fd)
+        # What is too short for one, and one that does not fit.
+        assert ask(wire, right[:12]) == (FAILED, 17, errno.EINVAL)
+        fd = one.file("read", path[:-1])
+        os.close(fd)
+    for fd in (place, null):
+        os.close(fd)
+
+
 def test_words_that_come_too_late_are_not_for_the_next_command(workspace: Path) -> None:
     three = [os.open("/dev/null", os.O_RDWR)] * 3
     with helper(workspace) as made, raw_lane(made) as (_, wire):
