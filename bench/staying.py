@@ -1,7 +1,7 @@
 """What a sandbox that stays costs: to start, to run in, to keep, to reach files in.
 
-In each isolation. Ratios to the floor, but for the rows of KiB: memory that no other process has (`Private_*` of
-smaps), of all processes of an idle sandbox.
+In each isolation. Ratios to the floor, but for the rows of KiB: memory that no other process has
+(`Private_*` of smaps), of all processes of an idle sandbox.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Reach:
         """
         done, denials = self._seat.watched(act)
         if denials:
-            what = ", ".join(f"{one.kind} {one.path!r}" for one in denials)
+            what = ", ".join(f"{one.change} {one.what!r}" for one in denials)
             fail(errno.EPERM, shown, f"{_PROTECTED}; put back: {what}")
         return done
 
