@@ -21,6 +21,7 @@ from sandbox.reach import (
     Reach,
     Shown,
     described,
+    drop_set_id,
     entries_of,
     fail,
     read_all,
@@ -215,10 +216,12 @@ class Files:
         return Transport(reach, most, names, max_file)
 
     def _fill(self, fd: int, data: memoryview, shown: Shown, *, append: bool) -> None:
-        size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        size = found.st_size
         most = self.policy.limits.file_size
         if most is not None and len(data) + (size if append else 0) > most:
             fail(errno.EFBIG, shown)
+        drop_set_id(fd, found)
         write_all(fd, data, shown)
         # Only then: a file that was emptied first is flushed to the disk by some file systems.
         if size > len(data) and not append:

@@ -15,6 +15,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn, TypeVar
 
@@ -27,6 +28,7 @@ __all__ = [
     "Reach",
     "Shown",
     "described",
+    "drop_set_id",
     "entries_of",
     "fail",
     "read_all",
@@ -266,6 +268,13 @@ def read_all(fd: int, most: int, shown: Shown) -> bytes:
     if data:
         fail(errno.EFBIG, shown, f"File too large: the limit of {most} bytes was exceeded")
     return b"".join(parts)
+
+
+def drop_set_id(fd: int, found: os.stat_result) -> None:
+    """What is written anew is no setuid program. The kernel sees to that, but not for root."""
+    if found.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        with suppress(PermissionError):  # an ordinary user's, on a file of somebody else
+            os.fchmod(fd, stat.S_IMODE(found.st_mode) & 0o777)
 
 
 def write_all(fd: int, data: memoryview, shown: Shown) -> None:

@@ -13,7 +13,7 @@ import stat
 from typing import NamedTuple
 
 from sandbox.backends.base import FileKind
-from sandbox.reach import Reach, Shown, entries_of, fail, write_all
+from sandbox.reach import Reach, Shown, drop_set_id, entries_of, fail, write_all
 
 __all__ = ["Transfer", "Transport"]
 
@@ -192,6 +192,7 @@ class Transport:
     def _copy(self, source: int, target: int, shown: str, written: str) -> None:
         """All that is in a file, instead of what is in the other; EFBIG beyond the bounds."""
         size = 0
+        drop_set_id(target, os.fstat(target))
         while True:
             try:
                 data = os.read(source, _CHUNK)

@@ -477,6 +477,16 @@ def new_files_are_as_a_command_makes_them(w: Path, o: Path) -> None:
         (w / "tool").chmod(0o700)
         box.write_file("tool", b"#!/bin/sh\necho other\n", mode=0o600)
         assert stat.S_IMODE(os.stat(w / "tool").st_mode) == 0o700
+        for name in ("set-id", "sent", "control"):
+            (w / name).touch()
+            (w / name).chmod(0o6755)
+        (w / "control").write_bytes(b"x")
+        keeps = os.getuid() == 0  # who may keep the bits would
+        assert bool(os.stat(w / "control").st_mode & 0o6000) == keeps
+        box.write_file("set-id", b"x")
+        box.upload(o / "file", "sent")
+        for name in ("set-id", "sent"):
+            assert stat.S_IMODE(os.stat(w / name).st_mode) == 0o755
 
 
 def a_root_caller_lends_no_rights(w: Path, o: Path) -> None:
