@@ -128,6 +128,7 @@ class Transport:
                 return
             target = self._reach.directory(place, shown, parents=parents)
             try:
+                self._reach.check(target, b"", shown)
                 self._send(source, target, local, shown, 1)
             finally:
                 os.close(target)

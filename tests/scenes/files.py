@@ -138,7 +138,12 @@ def errors_are_of_their_kind_and_name_the_path(w: Path, o: Path) -> None:
         for name in (".", "..", "dir/", "dir/.."):
             refused(lambda name=name: box.write_file(name, b""), name, IsADirectoryError)  # type: ignore[misc]
         refused(lambda: box.write_file("file", b"", exclusive=True), "file", FileExistsError)
-        refused(lambda: box.write_file("loop", b"", exclusive=True), "loop", OSError)
+        for name in ("loop", "dangling", "dir"):
+            refused(
+                lambda name=name: box.write_file(name, b"", exclusive=True),  # type: ignore[misc]
+                name,
+                FileExistsError,
+            )
         refused(lambda: box.write_file("dangling", b""), "dangling", FileNotFoundError)
         refused(
             lambda: box.write_file("dangling", b"", parents=True), "dangling", FileNotFoundError
@@ -692,6 +697,11 @@ def a_directory_goes_in_without_links_and_protected_names(w: Path, o: Path) -> N
         with pytest.raises(OSError):
             box.upload(tree / "sub", "sub")
         refused(lambda: box.upload(tree / "sub" / "file", ".envrc"), ".envrc", PermissionError)
+        refused(lambda: box.upload(tree, ".vscode"), ".vscode", PermissionError)
+        (w / ".idea").mkdir()
+        (w / "idea").symlink_to(".idea")
+        refused(lambda: box.upload(tree, "idea"), "idea", PermissionError)
+        assert os.listdir(w / ".idea") == []
         refused(lambda: box.upload(tree / "fifo", "fifo"), tree / "fifo", PermissionError)
         refused(lambda: box.upload(tree / "none", "none"), tree / "none", FileNotFoundError)
         with pytest.raises(OSError) as caught:

@@ -83,30 +83,34 @@ static int searchable(int fd)
     return place;
 }
 
+/* Not through a link that leads nowhere: where to would be a command's choice. */
+static int create(const struct wire_file *file, int directory, const char *path)
+{
+    unsigned flags = ways[file->what].flags | open_always | O_CREAT | O_EXCL;
+    int fd = open_at(directory, path, flags, file->mode, RESOLVE_NO_MAGICLINKS);
+    return checked(fd, S_IFREG);
+}
+
 static int reach(const struct wire_file *file, int directory, const char *path)
 {
     const struct way *way = &ways[file->what];
     unsigned link = file->flags & WIRE_FILE_NO_LINK ? O_NOFOLLOW : 0;
-    uint64_t resolve = RESOLVE_NO_MAGICLINKS;
-    int place = open_at(directory, path, (way->flags & O_DIRECTORY) | O_PATH | O_CLOEXEC | link, 0,
-                        resolve);
+    unsigned look = (way->flags & O_DIRECTORY) | O_PATH | O_CLOEXEC | link;
+    if (file->what == WIRE_FILE_CREATE) {
+        return create(file, directory, path);
+    }
+    int place = open_at(directory, path, look, 0, RESOLVE_NO_MAGICLINKS);
     if (place == -ENOENT && file->what >= WIRE_FILE_WRITE) {
-        /* Not through a link that leads nowhere: where to would be a command's choice. */
-        int made = open_at(directory, path, way->flags | open_always | O_CREAT | O_EXCL, file->mode,
-                           resolve);
-        made = made == -EEXIST && file->what != WIRE_FILE_CREATE ? -ENOENT : made;
-        return checked(made, S_IFREG);
+        int made = create(file, directory, path);
+        return made == -EEXIST ? -ENOENT : made;
     }
     place = checked(place, way->type);
     if (place < 0 || way->flags & O_PATH) {
         return place;
     }
     SYS_1(SYS_close, place);
-    if (file->what == WIRE_FILE_CREATE) {
-        return -EEXIST;
-    }
-    int fd =
-        checked(open_at(directory, path, way->flags | open_always | link, 0, resolve), way->type);
+    int fd = open_at(directory, path, way->flags | open_always | link, 0, RESOLVE_NO_MAGICLINKS);
+    fd = checked(fd, way->type);
     return fd >= 0 && file->what == WIRE_FILE_LIST ? searchable(fd) : fd;
 }
 
