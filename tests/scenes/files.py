@@ -329,6 +329,8 @@ def a_hard_link_is_no_way_to_a_protected_file(w: Path, o: Path) -> None:
         if ISOLATION == "landlock":
             refused(lambda: box.write_file("report", b"evil\n"), "report", PermissionError)
             assert hook.read_text() == "harmless\n"
+            found = box.run(["true"]).denials
+            assert [(one.change, one.what) for one in found] == [("changed", str(hook))], found
         box.write_file("other", b"fine\n")
 
 

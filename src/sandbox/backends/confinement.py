@@ -218,16 +218,12 @@ class LinuxSeat:
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
-        return self.watched(lambda: self._run(request))
-
-    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
-        """See ``Seat.watched``."""
         guard = self._confinement.guard
         if guard is None:
-            return act(), ()
+            return self._run(request), ()
         guard.before()
         try:
-            outcome = act()
+            outcome = self._run(request)
         except ConfinementLost as lost:
             denials = guard.after()
             forget(self.lane.helper.pid)
@@ -277,6 +273,20 @@ class LinuxSeat:
             return self.lane.file(what, path, directory=directory, mode=mode, follow=follow)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
+
+    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
+        """See ``Seat.watched``. Of what is put back the next result tells, too."""
+        guard = self._confinement.guard
+        if guard is None:
+            return act(), ()
+        guard.before()
+        try:
+            done = act()
+        finally:
+            denials = guard.after(tells=False)
+            if denials:
+                guard.found(denials)
+        return done, denials
 
     def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
         """See ``Seat.start``."""

@@ -119,13 +119,17 @@ class Guard:
                 self._learn()
             self._running += 1
 
-    def after(self) -> tuple[Denial, ...]:
-        """To be called right after each command, when its tree is dead; what was put back."""
+    def after(self, *, tells: bool = True) -> tuple[Denial, ...]:
+        """To be called right after each command, when its tree is dead; what was put back.
+
+        ``tells``: also what was found before and no result has told of.
+        """
         with self._lock.held:
             self._running -= 1
             if self._quick.same(self._quick_state) or self._is_unchanged():
-                return self._told()
-            denials = self._told() + restore(self._snapshot.roots, self._moved)
+                return self._told() if tells else ()
+            told = self._told() if tells else ()
+            denials = told + restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
