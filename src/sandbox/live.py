@@ -82,8 +82,7 @@ class Sandbox(Files):
     as before): one in /tmp can be seen in the sandbox's own /tmp then. It grants nothing.
     Raises ``PolicyError`` and its kind when the policy means nothing here, ``HostError`` and its
     kind when this machine cannot enforce it; then nothing was run.
-    A context manager; ``close`` ends what runs in it. Threads may share it. After a fork the
-    child's copy starts a sandbox of its own when it is first used.
+    A context manager; ``close`` ends what runs in it. Threads may share it; a fork starts its own.
     """
 
     def __init__(
