@@ -28,6 +28,7 @@ from sandbox.backends.namespaces import (
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.searched import weaker_searched
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
@@ -122,6 +123,10 @@ class Ground:
     guarded: tuple[str, ...] = ()
     guarded_later: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+
+    def processes(self, limits: Limits) -> int:
+        """How many a lane for these limits lets its command have; 0: any number."""
+        return limits.processes or 0 if self.counted else 0
 
 
 def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:

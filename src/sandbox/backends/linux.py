@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Sequence
 
 import _sandcore
@@ -17,7 +18,7 @@ from sandbox.backends.enforceable import check_filters, check_host, check_owners
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
-from sandbox.backends.launch import NamespacesFailed
+from sandbox.backends.launch import NamespacesFailed, start_helper
 from sandbox.backends.prepared import Prepared
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
@@ -28,6 +29,8 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 
 __all__ = ["LinuxBackend"]
+
+_GUARDS_KEPT = 8  # for the next sandbox of the same directories; each may hold copies of files
 
 
 class LinuxBackend:
@@ -49,6 +52,7 @@ class LinuxBackend:
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
         )
+        self._latest: deque[Guard] = deque(maxlen=_GUARDS_KEPT)
         self._temporary: weakref.WeakValueDictionary[tuple[object, ...], Temporary] = (
             weakref.WeakValueDictionary()
         )
@@ -103,9 +107,11 @@ class LinuxBackend:
             ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
-        guard = None if isolation == "none" else self._guard(resolved, ground)
         try:
-            return LinuxConfinement(resolved, ground, guard, self._places(resolved.tmp))
+            # It takes the helper as long to be there as what follows, up to where it is waited for.
+            helper = start_helper(ground.blob, ground.processes(resolved.policy.limits))
+            guard = None if isolation == "none" else self._guard(resolved, ground)
+            return LinuxConfinement(helper, resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
             self._why = refusal
@@ -130,6 +136,9 @@ class LinuxBackend:
             made = Guard(roots, ground.guarded, _sandcore.Stamps)
             with self._lock.held:
                 guard = self._guards.setdefault(key, made)
+                self._latest.append(guard)
+        else:
+            guard.look()
         guard.extend(ground.guarded_later)
         guard.found(self._journal.take(roots))
         return guard

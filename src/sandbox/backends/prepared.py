@@ -44,10 +44,10 @@ class Prepared:
         return entry.resolved
 
     def ground(self, resolved: ResolvedPolicy) -> Ground | None:
-        """The ground of a resolved policy that came from here, if it still holds."""
+        """The ground of a resolved policy that came from here just now, or None."""
         with self._lock.held:
             found = [entry for entry in self._entries.values() if entry.resolved is resolved]
-        return found[0].ground if found and found[0].ground.basis.holds() else None
+        return found[0].ground if found else None
 
     def keep(self, question: Question, resolved: ResolvedPolicy, ground: Ground) -> None:
         """Keeps what was made for a question."""
