@@ -103,12 +103,11 @@ class ResolvedPolicy:
 
     def with_tmp(self, tmp: str) -> ResolvedPolicy:
         """A copy with another private temporary directory, given as a real path."""
-        moved = {self.tmp: tmp}
-        places = [place._replace(path=moved.get(place.path, place.path)) for place in self.places]
+        places = [p._replace(path=tmp) if p.path == self.tmp else p for p in self.places]
         return replace(
             self,
             places=tuple(sorted(places)),
-            writable=tuple(moved.get(path, path) for path in self.writable),
+            writable=tuple(tmp if path == self.tmp else path for path in self.writable),
             tmp=tmp,
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import _sandcore
-from sandbox.backends.basis import Basis, compile_with_basis
+from sandbox.backends.basis import Basis
 from sandbox.backends.enforceable import (
     counts_processes,
     weaker_host,
@@ -129,9 +129,10 @@ class Ground:
         return limits.processes or 0 if self.counted else 0
 
 
-def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
+def in_landlock(
+    resolved: ResolvedPolicy, rules: Rules, basis: Basis, abi: int, refusal: Refusal | None
+) -> Ground:
     """The ground of rules. Raises ``Unenforceable``."""
-    rules, basis = compile_with_basis(resolved, abi)
     helper = os.fsdecode(_sandcore.HELPER_PATH)
     weaker = (
         *rules.weaker,

@@ -19,7 +19,7 @@ from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfin
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
 from sandbox.backends.launch import NamespacesFailed, start_helper
-from sandbox.backends.prepared import Prepared
+from sandbox.backends.prepared import Prepared, PreparedRules
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Temporary
@@ -46,6 +46,7 @@ class LinuxBackend:
         self.probe = probe if probe is not None else _sandcore.probe()
         self._prepared = Prepared()
         self._journal = Journal()
+        self._prepared_rules = PreparedRules(self.probe.landlock_abi)
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._why: Refusal | None = None  # the latest one, also where it may be another next time
         self._lock = ForkLock()
@@ -85,7 +86,13 @@ class LinuxBackend:
         return found
 
     def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
-        if isolation != "namespaces":
+        if isolation == "landlock":
+            found = self._prepared_rules.resolved(question)
+            if found is None:
+                found = resolve(*question)
+                self._prepared_rules.note(question, found)
+            return found
+        if isolation == "none":
             return resolve(*question)
         found = self._prepared.resolved(question)
         if found is None:
@@ -104,7 +111,8 @@ class LinuxBackend:
         if isolation == "namespaces":
             ground = self._prepared.ground(resolved) or self._in_namespaces(resolved)
         elif isolation == "landlock":
-            ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
+            rules, basis = self._prepared_rules.rules(resolved)
+            ground = in_landlock(resolved, rules, basis, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
         try:

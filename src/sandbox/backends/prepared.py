@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from dataclasses import replace
 from typing import NamedTuple
 
+from sandbox.backends.aliases import mount_table
 from sandbox.backends.base import Question
+from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.ground import Ground
+from sandbox.backends.namespaces import LayoutBasis
+from sandbox.backends.rules import Rules
 from sandbox.locks import ForkLock
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["Prepared"]
+__all__ = ["Prepared", "PreparedRules"]
 
 _KEPT = 64
 
@@ -55,6 +60,80 @@ class Prepared:
             self._entries[_key(question)] = _Entry(resolved, ground)
             while len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
+
+
+class _RulesEntry(NamedTuple):
+    resolved: ResolvedPolicy
+    rules: Rules
+    basis: Basis
+    names: LayoutBasis  # of what is protected, which rules say nothing of
+    mounts: str
+
+
+class PreparedRules:
+    """Resolved policies and their rules, the latest ones. Threads may share it.
+
+    Each sandbox has a temporary directory of its own; what is kept is moved from one to the next.
+    That is as if it was made anew only while every directory that was enumerated, and so each on
+    the way to something denied, and the mounts are what they were.
+    """
+
+    def __init__(self, abi: int) -> None:
+        self._abi = abi
+        self._lock = ForkLock()
+        self._entries: OrderedDict[tuple[object, ...], _RulesEntry] = OrderedDict()
+        self._asked: tuple[tuple[object, ...], ResolvedPolicy] | None = None
+
+    def resolved(self, question: Question) -> ResolvedPolicy | None:
+        """What a question is resolved to, if it differs from one before in ``tmp`` alone."""
+        key = _key(question._replace(tmp=os.path.dirname(question.tmp)))
+        with self._lock.held:
+            entry = self._entries.get(key)
+        moved = _moved(entry, question.tmp) if entry is not None else None
+        with self._lock.held:
+            if moved is not None:
+                self._entries[key] = moved
+                self._entries.move_to_end(key)
+        return moved.resolved if moved is not None else None
+
+    def note(self, question: Question, resolved: ResolvedPolicy) -> None:
+        """What a question was resolved to: its rules are kept if they are asked for next."""
+        self._asked = (_key(question._replace(tmp=os.path.dirname(question.tmp))), resolved)
+
+    def rules(self, resolved: ResolvedPolicy) -> tuple[Rules, Basis]:
+        """The rules of a resolved policy, from here if it came from here just now."""
+        with self._lock.held:
+            found = [entry for entry in self._entries.values() if entry.resolved is resolved]
+        if found:
+            return found[0].rules, found[0].basis
+        asked, self._asked = self._asked, None
+        mounts, names = mount_table(), _names(resolved)
+        rules, basis = compile_with_basis(resolved, self._abi)
+        if asked is not None and asked[1] is resolved:
+            with self._lock.held:
+                self._entries[asked[0]] = _RulesEntry(resolved, rules, basis, names, mounts)
+                while len(self._entries) > _KEPT:
+                    self._entries.popitem(last=False)
+        return rules, basis
+
+
+def _names(resolved: ResolvedPolicy) -> LayoutBasis:
+    roots = tuple(path for path in resolved.writable if path != resolved.tmp)
+    return LayoutBasis(replace(resolved, writable=roots, denied=(), links=()), ())
+
+
+def _moved(entry: _RulesEntry, tmp: str) -> _RulesEntry | None:
+    """The same with another temporary directory; None where it would not be the same."""
+    before, now = os.fsencode(entry.resolved.tmp), os.fsencode(tmp)
+    try:
+        found = os.lstat(tmp)
+    except OSError:  # resolving says what is wrong
+        return None
+    rules = entry.rules.with_path(before, now, found.st_dev, found.st_ino)
+    basis = entry.basis.moved(rules)
+    if basis is None or not entry.names.holds() or mount_table() != entry.mounts:
+        return None
+    return _RulesEntry(entry.resolved.with_tmp(tmp), rules, basis, entry.names, entry.mounts)
 
 
 def _key(question: Question) -> tuple[object, ...]:
