@@ -19,7 +19,7 @@ from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfin
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
 from sandbox.backends.launch import NamespacesFailed, start_helper
-from sandbox.backends.prepared import Prepared, PreparedRules
+from sandbox.backends.prepared import Prepared, PreparedRules, key_of
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Temporary
@@ -86,19 +86,19 @@ class LinuxBackend:
         return found
 
     def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
-        if isolation == "landlock":
-            found = self._prepared_rules.resolved(question)
-            if found is None:
-                found = resolve(*question)
-                self._prepared_rules.note(question, found)
-            return found
         if isolation == "none":
             return resolve(*question)
-        found = self._prepared.resolved(question)
+        key = key_of(question)
+        if isolation == "landlock":
+            found = self._prepared_rules.resolved(key, question.tmp)
+            if found is None:
+                found = resolve(*question)
+                self._prepared_rules.note(key, found)
+            return found
+        found = self._prepared.resolved(key)
         if found is None:
             found = resolve_searched(question)
-            ground = self._in_namespaces(found)
-            self._prepared.keep(question, found, ground)
+            self._prepared.keep(key, found, self._in_namespaces(found))
         return found
 
     def _in_namespaces(self, resolved: ResolvedPolicy) -> Ground:

@@ -17,10 +17,13 @@ from sandbox.backends.basis import Basis, compile_with_basis
 from sandbox.backends.ground import Ground
 from sandbox.backends.namespaces import LayoutBasis
 from sandbox.backends.rules import Rules
+from sandbox.entries import Access
 from sandbox.locks import ForkLock
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["Prepared", "PreparedRules"]
+__all__ = ["Key", "Prepared", "PreparedRules", "key_of"]
+
+Key = tuple[object, ...]
 
 _KEPT = 64
 
@@ -35,11 +38,10 @@ class Prepared:
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._entries: OrderedDict[tuple[object, ...], _Entry] = OrderedDict()
+        self._entries: OrderedDict[Key, _Entry] = OrderedDict()
 
-    def resolved(self, question: Question) -> ResolvedPolicy | None:
+    def resolved(self, key: Key) -> ResolvedPolicy | None:
         """What a question was resolved to, if it would be that again."""
-        key = _key(question)
         with self._lock.held:
             entry = self._entries.get(key)
             if entry is not None:
@@ -54,10 +56,10 @@ class Prepared:
             found = [entry for entry in self._entries.values() if entry.resolved is resolved]
         return found[0].ground if found else None
 
-    def keep(self, question: Question, resolved: ResolvedPolicy, ground: Ground) -> None:
-        """Keeps what was made for a question."""
+    def keep(self, key: Key, resolved: ResolvedPolicy, ground: Ground) -> None:
+        """Keeps what was made for a question after its key was."""
         with self._lock.held:
-            self._entries[_key(question)] = _Entry(resolved, ground)
+            self._entries[key] = _Entry(resolved, ground)
             while len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
 
@@ -81,24 +83,23 @@ class PreparedRules:
     def __init__(self, abi: int) -> None:
         self._abi = abi
         self._lock = ForkLock()
-        self._entries: OrderedDict[tuple[object, ...], _RulesEntry] = OrderedDict()
-        self._asked: tuple[tuple[object, ...], ResolvedPolicy] | None = None
+        self._entries: OrderedDict[Key, _RulesEntry] = OrderedDict()
+        self._asked: tuple[Key, ResolvedPolicy] | None = None
 
-    def resolved(self, question: Question) -> ResolvedPolicy | None:
+    def resolved(self, key: Key, tmp: str) -> ResolvedPolicy | None:
         """What a question is resolved to, if it differs from one before in ``tmp`` alone."""
-        key = _key(question._replace(tmp=os.path.dirname(question.tmp)))
         with self._lock.held:
             entry = self._entries.get(key)
-        moved = _moved(entry, question.tmp) if entry is not None else None
+        moved = _moved(entry, tmp) if entry is not None else None
         with self._lock.held:
             if moved is not None:
                 self._entries[key] = moved
                 self._entries.move_to_end(key)
         return moved.resolved if moved is not None else None
 
-    def note(self, question: Question, resolved: ResolvedPolicy) -> None:
+    def note(self, key: Key, resolved: ResolvedPolicy) -> None:
         """What a question was resolved to: its rules are kept if they are asked for next."""
-        self._asked = (_key(question._replace(tmp=os.path.dirname(question.tmp))), resolved)
+        self._asked = (key, resolved)
 
     def rules(self, resolved: ResolvedPolicy) -> tuple[Rules, Basis]:
         """The rules of a resolved policy, from here if it came from here just now."""
@@ -136,10 +137,15 @@ def _moved(entry: _RulesEntry, tmp: str) -> _RulesEntry | None:
     return _RulesEntry(entry.resolved.with_tmp(tmp), rules, basis, entry.names, entry.mounts)
 
 
-def _key(question: Question) -> tuple[object, ...]:
-    """The question, and which file each path in it leads to now."""
+def key_of(question: Question) -> Key:
+    """The question, and which file each path in it leads to now; of ``tmp`` where it lies.
+
+    What is denied is left out, being looked at in any case: each path and each link on the way.
+    """
     policy = question.policy
-    paths = [entry.path for layer in policy.layers for entry in layer if entry.path]
+    question = question._replace(tmp=os.path.dirname(question.tmp))
+    entries = (entry for layer in policy.layers for entry in layer)
+    paths = [one.path for one in entries if one.path and one.access is not Access.DENY]
     paths += [path for path in (question.workspace, question.home, *question.homes) if path]
     paths += [path for path in policy.allow_secrets if path.startswith("/")]
     return (question, os.getresuid(), tuple([_identity(path) for path in paths]))
