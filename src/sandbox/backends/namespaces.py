@@ -97,6 +97,10 @@ class LayoutBasis:
             and self._many.holds()
         )
 
+    def holds_now(self) -> bool:
+        """As ``holds``, without a pause for what rests."""
+        return self._calm.look() and self._many.look() and self.holds()
+
 
 class _Resting:
     """Paths in directories that rest most of the time."""
@@ -128,12 +132,16 @@ class _Paused:
     def __init__(self, paths: _Resting, share: int = 1) -> None:
         self._paths, self._share, self._look_at = paths, share, 0.0
 
+    def look(self) -> bool:
+        """Whether nothing has changed until now."""
+        return self._paths.holds()
+
     def holds(self) -> bool:
         """Whether nothing has changed, as of the last look."""
         now = time.monotonic()
         if now < self._look_at:
             return True
-        if not self._paths.holds():
+        if not self.look():
             return False  # and so says who asks again at once
         then = time.monotonic()
         self._look_at = max(now + _LOOK, then + self._share * (then - now))

@@ -132,7 +132,7 @@ def _moved(entry: _RulesEntry, tmp: str) -> _RulesEntry | None:
         return None
     rules = entry.rules.with_path(before, now, found.st_dev, found.st_ino)
     basis = entry.basis.moved(rules)
-    if basis is None or not entry.names.holds() or mount_table() != entry.mounts:
+    if basis is None or not entry.names.holds_now() or mount_table() != entry.mounts:
         return None
     return _RulesEntry(entry.resolved.with_tmp(tmp), rules, basis, entry.names, entry.mounts)
 
