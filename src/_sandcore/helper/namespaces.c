@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 enum { LINE = 64, MAP = 4000, MAKER_STACK = 4096 }; /* of a map the kernel takes less than a page */
 
@@ -174,23 +175,34 @@ int namespaces_begin(const struct policy_view *policy, struct namespaces *spaces
     long pid = sys_clone(CLONE_VM | CLONE_NEWUSER | CLONE_PIDFD | SIGCHLD, stack + sizeof stack,
                          &spaces->maker, 0, make, spaces);
     SYS_1(SYS_close, pair[1]);
-    error = pid < 0 ? pid : write_maps((int32_t)pid);
+    spaces->pid = (int32_t)pid;
+    error = pid < 0 ? pid : write_maps(spaces->pid);
     if (error == 0) {
         error = SYS_2(SYS_setns, spaces->maker, CLONE_NEWUSER);
     }
     return error ? (int)error : (int)SYS_1(SYS_unshare, CLONE_NEWNS);
 }
 
-int namespaces_finish(const struct namespaces *spaces)
+static int join(const struct namespaces *spaces)
 {
     int made = 0;
-    long error = SYS_3(SYS_read, spaces->root_end, &made, sizeof made);
-    if (error == sizeof made) {
-        error = made ? made : SYS_2(SYS_setns, spaces->maker, spaces->slow);
-    } else {
-        error = error < 0 ? error : -EPIPE;
+    long size = SYS_3(SYS_read, spaces->root_end, &made, sizeof made);
+    if (size != sizeof made) {
+        return size < 0 ? (int)size : -EPIPE;
     }
+    return made ? made : (int)SYS_2(SYS_setns, spaces->maker, spaces->slow);
+}
+
+int namespaces_finish(const struct namespaces *spaces, int failed)
+{
+    if (spaces->pid <= 0) {
+        return failed;
+    }
+    int error = failed ? failed : join(spaces);
     SYS_1(SYS_close, spaces->root_end);
     SYS_1(SYS_close, spaces->maker);
-    return (int)error;
+    if (error) { /* else it is reaped with the lanes: nobody waits for its last steps */
+        SYS_4(SYS_wait4, spaces->pid, 0, __WALL, 0);
+    }
+    return error;
 }
