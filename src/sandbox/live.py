@@ -96,9 +96,7 @@ class Sandbox:
         self.policy = checked(policy) if policy is not None else workspace_write()
         self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
-        if place is not None:  # the caller's own, from the kernel, has no links
-            place = os.path.realpath(working_directory(place))
-        place = named or place or working_directory(None)
+        place = named or os.path.realpath(working_directory(place))
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._plan = _plan_of(self.policy)
