@@ -754,6 +754,45 @@ def test_a_helper_that_cannot_start_leaves_nothing_behind(place: Path) -> None:
     assert state() == before
 
 
+def test_a_first_lane_can_be_ordered_before_the_helper_serves(workspace: Path) -> None:
+    made = core.Helper(policy(workspace), core.HELPER_PATH, ahead=0)
+    made.settle()
+    made.settle()
+    fine(made.lane())
+    fine(made.lane())
+    made.close()
+
+
+def test_a_lane_of_another_number_than_was_ordered_is_another_lane(workspace: Path) -> None:
+    """One for so many processes cannot be had here, so it is told from the one that was ordered."""
+    made = core.Helper(policy(workspace), core.HELPER_PATH, ahead=0)
+    made.settle()
+    with pytest.raises(core.StageError, match="limits"):
+        made.lane(5)
+    made.close()
+
+
+def test_a_helper_that_is_dropped_on_its_way_leaves_nothing_behind(workspace: Path) -> None:
+    before = state()
+    for _ in range(10):
+        made = core.Helper(policy(workspace), core.HELPER_PATH, ahead=0)
+        pid = made.pid
+        del made
+        assert not exists(pid)
+    assert state() == before
+
+
+def test_what_a_helper_says_of_its_end_is_heard_with_an_order_unread(place: Path) -> None:
+    before = state()
+    for path in (b"/bin/true", b"/bin/cat"):
+        made = core.Helper(policy(place), path, ahead=0)
+        with pytest.raises(core.StageError) as caught:
+            made.settle()
+        assert caught.value.stage == "helper"
+    del made, caught
+    assert state() == before
+
+
 # Packets that no caller of ours would send.
 
 

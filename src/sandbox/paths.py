@@ -80,7 +80,7 @@ def ancestors(path: str) -> list[str]:
 
 def has_pattern(path: str) -> bool:
     """Whether a path reads like a glob."""
-    return any(sign in path for sign in "*?[")
+    return "*" in path or "?" in path or "[" in path
 
 
 def real(path: str, what: str) -> str:
@@ -108,6 +108,10 @@ def follow(
     A part that does not exist (yet) is kept as it is written: what is denied stays denied when it
     is created later. A loop leads nowhere and is returned as far as it was followed.
     """
+    if known and not start:  # most often a file beside the one before
+        above, _, name = path.rpartition("/")
+        if above in known and name not in ("", ".", "..") and _look(path)[1] is None:
+            return path, ()
     todo = [part for part in reversed(path.split("/")) if part]
     links: list[str] = []
     done = start.rstrip("/")

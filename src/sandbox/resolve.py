@@ -19,7 +19,7 @@ from typing import NamedTuple
 from sandbox.entries import Access, Entry, Layer, Special, weaker_of
 from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
 from sandbox.links import check_links
-from sandbox.paths import ancestors, below, clean, follow, has_pattern, real
+from sandbox.paths import below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
@@ -103,12 +103,11 @@ class ResolvedPolicy:
 
     def with_tmp(self, tmp: str) -> ResolvedPolicy:
         """A copy with another private temporary directory, given as a real path."""
-        moved = {self.tmp: tmp}
-        places = [place._replace(path=moved.get(place.path, place.path)) for place in self.places]
+        places = [p._replace(path=tmp) if p.path == self.tmp else p for p in self.places]
         return replace(
             self,
             places=tuple(sorted(places)),
-            writable=tuple(moved.get(path, path) for path in self.writable),
+            writable=tuple(tmp if path == self.tmp else path for path in self.writable),
             tmp=tmp,
         )
 
@@ -249,6 +248,8 @@ def _denied_paths(
 
 def _flatten(tables: list[Table]) -> Table:
     """One table that allows what all of them allow; exact, as each path of each is in it."""
+    if len(tables) == 1:
+        return tables[0]
     keys = {path for table in tables for path in table}
     return {path: _least(tables, path) for path in keys}
 
@@ -262,10 +263,11 @@ def _least(tables: Iterable[Table], path: str) -> Access:
 
 def lookup(table: Table, path: str) -> Access:
     """What the nearest path of a table at or above ``path`` has; no match is a deny."""
-    for place in ancestors(path):
-        if place in table:
-            return table[place]
-    return Access.DENY
+    while path not in table:
+        if path == "/":
+            return Access.DENY
+        path = path.rpartition("/")[0] or "/"
+    return table[path]
 
 
 def needed(table: Table) -> set[str]:
@@ -273,13 +275,16 @@ def needed(table: Table) -> set[str]:
 
     In what a sandbox may have of its own (a private ``/tmp``) to be read is said by being named.
     """
-    return {
-        path
-        for path, access in table.items()
-        if path == "/"
-        or lookup(table, path.rpartition("/")[0] or "/") is not access
-        or (access is Access.READ and path.startswith(_OWN))
-    } - ({"/"} if table.get("/") is Access.DENY else set())
+    above: Table = {}
+    found = set()
+    for path, access in table.items():
+        directory = path.rpartition("/")[0] or "/"
+        if directory not in above:
+            above[directory] = lookup(table, directory)
+        said = above[directory] is access and path != "/"
+        if not said or (access is Access.READ and path.startswith(_OWN)):
+            found.add(path)
+    return found - ({"/"} if table.get("/") is Access.DENY else set())
 
 
 def _secrets(

@@ -203,7 +203,9 @@ cdef extern from "client.h" nogil:
         int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
-    int client_lane(client *c, uint32_t processes, wire_reply *ready)
+    int client_await(client *c, stage_report *report)
+    int client_order_lane(const client *c, uint32_t processes)
+    int client_await_lane(int lane, wire_reply *ready)
     int client_end(const client *c)
     void client_close(client *c)
     void client_end_lane(int lane)

@@ -40,26 +40,58 @@ cdef class Helper:
     Parameters: the policy, and the path of the helper's executable as bytes. StageError when the
     host refuses a part; then nothing is left running. After a fork the copy in the child is dead:
     every call raises LaneLost there.
+
+    With `ahead`, the processes of a first lane (as for `lane`), it is still on its way when it is
+    given out, and that lane is ordered: the next thing to call is `settle`.
     """
 
     cdef client c
+    cdef int ordered             # the first lane's socket; -1
+    cdef uint32_t ordered_processes
+    cdef bint settled
     cdef int users  # threads that are in a call without the GIL: the fds must not change hands
     cdef bint closed
     cdef readonly Policy policy
 
-    def __cinit__(self, Policy policy not None, bytes path not None):
+    def __cinit__(self, Policy policy not None, bytes path not None, *, ahead=None):
         cdef stage_report report
         cdef int error
         cdef const char *blob = policy.blob
         cdef const char *helper = path
         cdef size_t size = len(policy.blob)
         self.policy = policy
+        self.ordered = -1
         with nogil:
             error = client_start(helper, blob, size, &self.c, &report)
         if error:
             raise_stage(&report)
+        if ahead is None:
+            self.settle()
+        else:
+            self.ordered_processes = ahead
+            self.ordered = client_order_lane(&self.c, self.ordered_processes)
+
+    def settle(self):
+        """Waits until it serves. StageError as above. Idempotent; not for two threads at once."""
+        cdef stage_report report
+        cdef int error
+        if self.settled:
+            return
+        with nogil:
+            error = client_await(&self.c, &report)
+        if error:
+            self.cancel()
+            raise_stage(&report)
+        self.settled = True
+
+    cdef void cancel(self) noexcept:
+        """The first lane is not wanted any more."""
+        if self.ordered >= 0:
+            close(self.ordered)
+            self.ordered = -1
 
     def __dealloc__(self):
+        self.cancel()
         if self.c.owner:  # else it was never started, and fd 0 is not ours
             with nogil:
                 client_close(&self.c)
@@ -108,6 +140,7 @@ cdef class Helper:
         self.users -= 1
         if self.closed and self.users == 0:
             client_close(&self.c)
+            self.cancel()
 
     def lane(self, uint32_t processes=0):
         """Opens a lane. StageError when it could not confine itself; LaneLost without a helper.
@@ -120,8 +153,14 @@ cdef class Helper:
         if self.closed or self.c.owner != getpid():
             raise LaneLost("the helper is closed")
         self.users += 1
+        socket, self.ordered = self.ordered, -1
+        if socket >= 0 and processes != self.ordered_processes:
+            close(socket)
+            socket = -1
         with nogil:
-            socket = client_lane(&self.c, processes, &ready)
+            if socket < 0:
+                socket = client_order_lane(&self.c, processes)
+            socket = client_await_lane(socket, &ready)
         self.leave()
         if socket == -EPIPE:
             raise LaneLost("the helper has ended")

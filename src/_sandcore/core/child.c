@@ -179,15 +179,15 @@ CHILD static int stage_umask(const struct plan *plan)
  * set first (it needs CAP_SETPCAP), or exec as uid 0 gives everything back. */
 CHILD int child_drop_capabilities(void)
 {
-    for (int capability = 0; capability < 64; capability++) {
-        if (SYS_5(SYS_prctl, PR_CAPBSET_READ, capability, 0, 0, 0) == 1) {
-            long error = SYS_5(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
-            if (error < 0 && error != -EPERM) { /* EPERM: an ordinary user, who has none to lose */
-                return (int)error;
-            }
-        }
+    long error = 0;
+    for (int capability = 0; error == 0; capability++) {
+        error = SYS_5(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
     }
-    long error = SYS_5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    if (error != -EINVAL && error != -EPERM) {
+        return (
+            int)error; /* EINVAL: behind the last; EPERM: an ordinary user, who has none to lose */
+    }
+    error = SYS_5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
     if (error == 0) {

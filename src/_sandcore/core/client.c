@@ -137,11 +137,17 @@ static int exec_helper(const char *helper, const struct inheritance *fds, struct
     return error;
 }
 
+static int give_up(struct client *client, int error, struct stage_report *report)
+{
+    report->error = -error;
+    client_close(client);
+    return error;
+}
+
 int client_start(const char *helper, const void *blob, size_t size, struct client *out,
                  struct stage_report *report)
 {
     struct inheritance fds = {-1, {-1, -1}, -1, -1, -1};
-    struct wire_reply ready = {.report = {.detail = -1}};
     *report = (struct stage_report){.detail = -1};
     *out =
         (struct client){.control = -1, .pidfd = -1, .owner = getpid(), .scratch = {-1, -1, -1, -1}};
@@ -151,43 +157,49 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     }
     out->control = fds.control[0];
     close_inheritance(&fds);
-    if (error == 0) {
-        error = receive_ready(out->control, &ready, out->scratch, WIRE_MAX_SCRATCH);
-        if (error && ready.report.stage != STAGE_NONE) {
-            *report = ready.report;
-        }
-        out->scoped = error == 0 && ready.scoped != 0;
-        out->unwatched = ready.unwatched;
-    }
+    return error ? give_up(out, error, report) : 0;
+}
+
+int client_await(struct client *client, struct stage_report *report)
+{
+    struct wire_reply ready = {.report = {.detail = -1}};
+    *report = (struct stage_report){.stage = STAGE_HELPER, .detail = -1};
+    int error = receive_ready(client->control, &ready, client->scratch, WIRE_MAX_SCRATCH);
     if (error) {
-        report->error = -error;
-        client_close(out);
-        return error;
+        *report = ready.report.stage != STAGE_NONE ? ready.report : *report;
+        return give_up(client, error, report);
     }
+    client->scoped = ready.scoped != 0;
+    client->unwatched = ready.unwatched;
     report->stage = STAGE_NONE;
     return 0;
 }
 
-int client_lane(struct client *client, uint32_t processes, struct wire_reply *ready)
+int client_order_lane(const struct client *client, uint32_t processes)
 {
     int pair[2];
     struct wire_lane order = {.kind = WIRE_LANE, .processes = processes};
-    memset(ready, 0, sizeof *ready);
-    ready->report.stage = STAGE_LANE;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return -errno;
     }
     int32_t theirs = pair[1];
     int error = packet_send(client->control, &order, sizeof order, &theirs, 1);
     close(pair[1]);
-    if (error == 0) {
-        error = receive_ready(pair[0], ready, NULL, 0);
-    }
     if (error) {
         close(pair[0]);
-        return error;
     }
-    return pair[0];
+    return error ? error : pair[0];
+}
+
+int client_await_lane(int lane, struct wire_reply *ready)
+{
+    memset(ready, 0, sizeof *ready);
+    ready->report.stage = STAGE_LANE;
+    int error = lane < 0 ? lane : receive_ready(lane, ready, NULL, 0);
+    if (error && lane >= 0) {
+        close(lane);
+    }
+    return error ? error : lane;
 }
 
 int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready)

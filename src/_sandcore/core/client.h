@@ -18,13 +18,19 @@ struct client {
 
 /* Starts a helper for a policy. The ruleset is made here, in the caller, with the caller's rights.
  * Returns 0, or a negative errno with the stage in *report: STAGE_LANDLOCK with the index of the
- * rule in detail (-1: none), the child's own stages, or STAGE_HELPER. Nothing is left behind then. */
+ * rule in detail (-1: none), the child's own stages, or STAGE_HELPER. Nothing is left behind then.
+ * It is on its way when this returns: await, once, says whether it serves, and fails as start does. */
 int client_start(const char *helper, const void *blob, size_t size, struct client *out,
                  struct stage_report *report);
+int client_await(struct client *client, struct stage_report *report);
 
-/* Opens a lane for at most so many processes (0: any number): its socket, or a negative errno with the
- * stage in ready->report. */
-int client_lane(struct client *client, uint32_t processes, struct wire_reply *ready);
+/* Orders a lane for at most so many processes (0: any number), also before the helper serves: its
+ * socket, or a negative errno. */
+int client_order_lane(const struct client *client, uint32_t processes);
+
+/* Waits until what was ordered serves: the same socket, or a negative errno with the stage in
+ * ready->report; then it is closed. */
+int client_await_lane(int lane, struct wire_reply *ready);
 
 /* Makes the helper a nursery. 0, or a negative errno with the stage in ready->report. */
 int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready);

@@ -141,6 +141,10 @@ int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsig
         fds[i] = -1;
     }
     ssize_t size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (size < 0 && errno == ECONNRESET) {
+        /* It ended with a packet of ours unread. That is told once, before what it had said. */
+        size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    }
     if (size > 0) {
         take_fds(&message, fds, max);
     }

@@ -155,9 +155,18 @@ void journal_open(struct helper *helper);
 void journal_renew(struct helper *helper);
 void journal_close(struct helper *helper);
 
-/* Enters new namespaces, with the capabilities to mount in them. The caller must be able to write in
- * its /proc/self, so it is still dumpable. */
-int namespaces_enter(const struct policy_view *policy);
+/* Namespaces that are being made, by a process that shares our memory: stays where it is meanwhile. */
+struct namespaces {
+    unsigned long slow;          /* CLONE_NEW*: what that process makes */
+    int32_t pid, maker;          /* that process, 0: none; its pidfd */
+    int32_t root_end, maker_end; /* of a socket pair */
+};
+
+/* Enters new user and mount namespaces, with the capabilities to mount in them; others are still
+ * being made when this returns. Finish, which is to be called in any case, enters them unless
+ * something has failed meanwhile, and hands that on. Still dumpable: it writes in /proc. */
+int namespaces_begin(const struct policy_view *policy, struct namespaces *spaces);
+int namespaces_finish(const struct namespaces *spaces, int failed);
 
 /* Of one row (WRITE, READ, PIN): a detached clone of what `place` is a fd on, with the flags that it
  * shall have; and what masks a file, or a directory, detached. */

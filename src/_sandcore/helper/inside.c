@@ -16,14 +16,32 @@ static const char *const hidden[] = {"/proc/kcore",         "/proc/keys",       
                                      "/proc/timer_list",    "/proc/kpagecount", "/proc/kpageflags",
                                      "/proc/sysrq-trigger", "/proc/vmallocinfo"};
 
-static int hide(const char *path)
+/* *mask: the first one, of which the others are clones; negative: none yet. */
+static int hide(const char *path, int *mask)
 {
     int place = tree_open(path);
     if (place < 0) {
         return place == -ENOENT ? 0 : place; /* this kernel has none */
     }
+    int tree = *mask < 0 ? mounts_mask(0) : tree_clone_at(*mask);
+    int error = tree < 0 ? tree : tree_attach_at(tree, place);
     tree_drop(place);
-    return tree_put(mounts_mask(0), path);
+    if (*mask < 0 && error == 0) {
+        *mask = tree;
+    } else {
+        tree_drop(tree);
+    }
+    return error;
+}
+
+static int hide_all(void)
+{
+    int mask = -1, error = 0;
+    for (unsigned i = 0; error == 0 && i < sizeof hidden / sizeof hidden[0]; i++) {
+        error = hide(hidden[i], &mask);
+    }
+    tree_drop(mask);
+    return error;
 }
 
 int mounts_make_proc(const struct policy_view *policy, int ruleset)
@@ -39,9 +57,7 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
             continue;
         }
         error = tree_put(tree_new("proc", none, attributes), policy->strings + mount->path);
-        for (unsigned k = 0; error == 0 && k < sizeof hidden / sizeof hidden[0]; k++) {
-            error = hide(hidden[k]);
-        }
+        error = error ? error : hide_all();
         error = error ? error
                       : mounts_grant(policy, ruleset, policy->strings + mount->path, mount->access);
     }

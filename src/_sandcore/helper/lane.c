@@ -187,6 +187,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
         swept = helper_sweep(helper, command->pid, &command->status, &command->usage) -
                 (uint32_t)!command->ended;
     }
+    plants_end(helper); /* before the caller hears of it, who may close at once */
     if (!present) {
         return 0;
     }
@@ -282,10 +283,10 @@ static int serve(const struct helper *helper, int socket, struct request *reques
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
+        plants_end(helper);
         send_failure(socket, plan);
     }
     memory_close(&command.memory);
-    plants_end(helper);
     request_release(request);
     drop_signals();
     mounts_reopen(&helper->policy);

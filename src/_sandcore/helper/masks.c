@@ -68,7 +68,8 @@ static int open_path(const struct masks *masks, const struct masks_directory *di
         memcpy(path, path_of(masks, directory->row), directory->length);
         path[directory->length] = '\0';
     }
-    return tree_open(path);
+    int fd = tree_open_directory(path);
+    return fd == -EACCES ? tree_open(path) : fd; /* it may be passed, but is not watched */
 }
 
 static int arm(int fd)
@@ -76,20 +77,10 @@ static int arm(int fd)
     return (int)SYS_3(SYS_fcntl, fd, NOTIFY, NOTIFY_CREATE);
 }
 
-/* A fd by which a directory is watched, from one that only names it. */
-static int watch_place(int place)
+static int watch(int fd)
 {
-    const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
-    long fd = SYS_4(SYS_openat, place, ".", flags, 0);
-    if (fd < 0) {
-        return (int)fd;
-    }
     long error = SYS_3(SYS_fcntl, fd, SET_SIGNAL, MASKS_SIGNAL);
-    error = error < 0 ? error : arm((int)fd);
-    if (error < 0) {
-        tree_drop((int)fd);
-    }
-    return error < 0 ? (int)error : (int)fd;
+    return error < 0 ? (int)error : arm(fd);
 }
 
 /* Watches what is at a directory's path now. 1: that is another one than before, or a link; 0: the
@@ -108,13 +99,28 @@ static int watch_directory(struct masks *masks, struct masks_directory *director
         int harmless = place == -ENOENT || place == -ENOTDIR || place == -EACCES;
         return harmless ? 0 : place == -ELOOP ? 1 : place;
     }
-    int fd = watch_place(place);
-    tree_drop(place);
-    if (fd == -ENOTDIR) {
-        return 0;
+    int error = watch(place);
+    if (error < 0) {
+        tree_drop(place);
+        return error;
     }
-    directory->fd = fd < 0 ? NONE : fd;
-    return fd < 0 ? fd : 1;
+    directory->fd = place;
+    return 1;
+}
+
+/* The same for the first time. *gone: the last one that was not there: nothing in it is, and what
+ * comes into being meanwhile is made in one that is watched already. */
+static void watch_first(struct masks *masks, struct masks_directory *directory,
+                        struct masks_directory *gone)
+{
+    if (directory->length > gone->length && is_in(masks, directory->row, gone)) {
+        return;
+    }
+    int result = watch_directory(masks, directory);
+    masks->unwatched += result < 0;
+    if (result == 0) {
+        *gone = *directory;
+    }
 }
 
 /* Whether what lies at a prefix of a row's path is in a file system of the sandbox's own, by the
@@ -132,7 +138,7 @@ static int is_own(const struct masks *masks, const uint32_t *above, uint32_t dep
 
 /* The directories on the way to one row, without those that the one before came by. */
 static void watch_way(struct masks *masks, uint32_t row, const char *before, const uint32_t *above,
-                      uint32_t depth)
+                      uint32_t depth, struct masks_directory *gone)
 {
     const char *path = path_of(masks, row);
     for (uint32_t length = 0; path[length] != '\0'; length++) {
@@ -140,7 +146,7 @@ static void watch_way(struct masks *masks, uint32_t row, const char *before, con
             !is_own(masks, above, depth, length)) {
             struct masks_directory *directory = &masks->directories[masks->count++];
             *directory = (struct masks_directory){.fd = NONE, .row = row, .length = length};
-            masks->unwatched += watch_directory(masks, directory) < 0;
+            watch_first(masks, directory, gone);
         }
     }
 }
@@ -148,6 +154,7 @@ static void watch_way(struct masks *masks, uint32_t row, const char *before, con
 static void watch_all(struct masks *masks)
 {
     uint32_t above[DEPTH], depth = 0;
+    struct masks_directory gone = {.length = UINT32_MAX}; /* none: no path is so long */
     const char *before = "";
     for (uint32_t row = 0; row < masks->policy->header->mount_count; row++) {
         const char *path = path_of(masks, row);
@@ -156,7 +163,7 @@ static void watch_all(struct masks *masks)
             depth--;
         }
         if (is_guarded(&masks->policy->mounts[row])) {
-            watch_way(masks, row, before, above, depth);
+            watch_way(masks, row, before, above, depth, &gone);
             before = path;
         }
         if (depth < DEPTH && masks->policy->mounts[row].kind != POLICY_MOUNT_ABSENT) {

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { NONE = -1, FILE_BYTES = 4096 };
+enum { NONE = -1, FILE_BYTES = 4096, IN_DEV = sizeof "/dev/" - 1 };
 
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
@@ -156,36 +156,35 @@ static int place_mask(struct layout *layout, const char *path)
     return error;
 }
 
-static int link_to(const char *target, const char *path)
-{
-    return (int)SYS_3(SYS_symlinkat, target, AT_FDCWD, path);
-}
-
+/* All by the fd of the new file system: nothing but what is made here can be in its way. */
 static int place_devices(struct layout *layout, const struct policy_mount *mount, const char *path)
 {
     static const char *const plain[] = {"mode", "0755", "size", "65536", 0};
     static const char *const terminals[] = {"mode", "0620", "ptmxmode", "0666", 0};
-    static const char *const links[][2] = {{"/proc/self/fd", "/dev/fd"},
-                                           {"/proc/self/fd/0", "/dev/stdin"},
-                                           {"/proc/self/fd/1", "/dev/stdout"},
-                                           {"/proc/self/fd/2", "/dev/stderr"},
-                                           {"pts/ptmx", "/dev/ptmx"}};
-    int error = tree_put(tree_new("tmpfs", plain, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV), path);
+    static const char *const links[][2] = {{"/proc/self/fd", "fd"},
+                                           {"/proc/self/fd/0", "stdin"},
+                                           {"/proc/self/fd/1", "stdout"},
+                                           {"/proc/self/fd/2", "stderr"},
+                                           {"pts/ptmx", "ptmx"}};
+    int tree = tree_new("tmpfs", plain, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    long error = tree < 0 ? tree : tree_attach(tree, path);
     for (unsigned i = 0; error == 0 && i < DEVICES; i++) {
         if (layout->device[i] >= 0) { /* a host without one gives none */
-            error = tree_make_point(devices[i], 0);
-            error = error ? error : tree_attach(layout->device[i], devices[i]);
+            error = SYS_4(SYS_mknodat, tree, devices[i] + IN_DEV, S_IFREG | FILE_MODE, 0);
+            error = error ? error : tree_attach_in(layout->device[i], tree, devices[i] + IN_DEV);
         }
     }
     for (unsigned i = 0; error == 0 && i < sizeof links / sizeof links[0]; i++) {
-        error = link_to(links[i][0], links[i][1]);
+        error = SYS_3(SYS_symlinkat, links[i][0], tree, links[i][1]);
     }
-    error = error ? error : tree_make_point("/dev/shm", 1);
-    error = error ? error : tree_make_point("/dev/pts", 1);
+    error = error ? error : SYS_3(SYS_mkdirat, tree, "shm", DIRECTORY_MODE);
+    error = error ? error : SYS_3(SYS_mkdirat, tree, "pts", DIRECTORY_MODE);
+    tree_drop(tree);
     error = error ? error
                   : tree_put(tree_new("devpts", terminals, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC),
                              "/dev/pts");
-    return error ? error : mounts_grant(layout->policy, layout->ruleset, "/dev/pts", mount->access);
+    return error ? (int)error
+                 : mounts_grant(layout->policy, layout->ruleset, "/dev/pts", mount->access);
 }
 
 /* Files count too: each takes a kilobyte of the kernel's memory, however little is in it. */

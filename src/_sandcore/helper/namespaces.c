@@ -2,7 +2,11 @@
  *
  * A user namespace comes first, for root too: the capabilities that mounting needs are then worth
  * nothing outside. Its user is the one that we are. Root maps every number to itself, so that files
- * keep their owners; that takes a process that stays outside, because who has entered cannot. */
+ * keep their owners; who has entered cannot do that. And a network namespace takes the kernel longer
+ * than all the mounts. So a second process, the *maker*, is born in the new user namespace, and makes
+ * the slow ones in it while the root, which is still outside, writes the maps, joins, and mounts;
+ * then the root joins those too, and the maker ends. It shares the root's memory, runs nothing but
+ * what is here, and ends with it: it reads from a socket whose other end only the root has. */
 #define _GNU_SOURCE
 #include "helper.h"
 #include "sys.h"
@@ -17,7 +21,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { LINE = 64, MAP = 4000 }; /* of a map the kernel takes less than a page */
+enum { LINE = 64, MAP = 4000, MAKER_STACK = 4096 }; /* of a map the kernel takes less than a page */
 
 /* struct ifreq as far as flags need it; the C library's header clashes with the kernel's. */
 struct interface {
@@ -108,56 +112,24 @@ static int map_self(int directory, uint32_t user, uint32_t group)
     return error ? error : write_map(directory, "gid_map", group, 1);
 }
 
-/* In a process that stays outside: waits until the other has entered. */
-static int map_from_outside(int directory, int entered)
+static int open_process(int32_t pid)
 {
-    char word = 0;
-    long got = SYS_3(SYS_read, entered, &word, 1);
-    return got == 1 ? map_all(directory) : -EPIPE;
+    char path[sizeof "/proc/" + TEXT_NUMBER] = "/proc/", digits[TEXT_NUMBER];
+    const char *number = text_of((uint64_t)pid, digits);
+    memcpy(path + sizeof "/proc/" - 1, number, strlen(number) + 1);
+    return (int)SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 }
 
-static long enter(unsigned long flags)
+static int write_maps(int32_t pid)
 {
-    return SYS_1(SYS_unshare, flags);
-}
-
-/* The status with which the mapping process ended, as an errno. */
-static int await_mapper(long pid)
-{
-    int32_t status = 0;
-    long ended;
-    do {
-        ended = SYS_4(SYS_wait4, pid, &status, __WALL, 0);
-    } while (ended == -EINTR);
-    if (ended < 0 || (status & 0x7f) != 0) {
-        return -ECHILD;
+    uint32_t user = (uint32_t)SYS_0(SYS_geteuid), group = (uint32_t)SYS_0(SYS_getegid);
+    int directory = open_process(pid);
+    if (directory < 0) {
+        return directory;
     }
-    return -((status >> 8) & 0xff);
-}
-
-static int enter_mapping_all(unsigned long flags, int directory)
-{
-    int32_t pipe[2];
-    long error = SYS_2(SYS_pipe2, pipe, O_CLOEXEC);
-    if (error < 0) {
-        return (int)error;
-    }
-    long pid = SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0) {
-        SYS_1(SYS_close, pipe[1]); /* or it would wait for itself when the other has ended */
-        helper_exit(-map_from_outside(directory, pipe[0]));
-    }
-    SYS_1(SYS_close, pipe[0]);
-    error = pid < 0 ? pid : enter(flags);
-    if (error == 0) {
-        SYS_3(SYS_write, pipe[1], "!", 1);
-    }
-    SYS_1(SYS_close, pipe[1]);
-    if (pid > 0) {
-        int mapped = await_mapper(pid);
-        error = error ? error : mapped;
-    }
-    return (int)error;
+    int error = user == 0 ? map_all(directory) : map_self(directory, user, group);
+    SYS_1(SYS_close, directory);
+    return error;
 }
 
 /* A new network namespace has a loopback that is down. */
@@ -173,26 +145,64 @@ static int raise_loopback(void)
     return (int)error;
 }
 
-int namespaces_enter(const struct policy_view *policy)
+/* The maker. It has a copy of the fds, so it lets go of the root's end, or would wait for itself. */
+static int make(void *argument)
 {
-    unsigned long flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
-    int own_network = (policy->header->flags & POLICY_OWN_NETWORK) != 0;
-    uint32_t user = (uint32_t)SYS_0(SYS_geteuid), group = (uint32_t)SYS_0(SYS_getegid);
-    flags |= own_network ? CLONE_NEWNET : 0;
-    long directory = SYS_4(SYS_openat, AT_FDCWD, "/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    if (directory < 0) {
-        return (int)directory;
-    }
-    int error = -EPERM;
-    if (user == 0) {
-        error = enter_mapping_all(flags, (int)directory);
-    } else {
-        error = (int)enter(flags);
-        error = error ? error : map_self((int)directory, user, group);
-    }
-    SYS_1(SYS_close, directory);
-    if (error == 0 && own_network) {
+    const struct namespaces *spaces = argument;
+    char word;
+    SYS_1(SYS_close, spaces->root_end);
+    int error = (int)SYS_1(SYS_unshare, spaces->slow);
+    if (error == 0 && spaces->slow & CLONE_NEWNET) {
         error = raise_loopback();
+    }
+    SYS_3(SYS_write, spaces->maker_end, &error, sizeof error);
+    SYS_3(SYS_read, spaces->maker_end, &word, 1);
+    return 0;
+}
+
+int namespaces_begin(const struct policy_view *policy, struct namespaces *spaces)
+{
+    static _Alignas(16) uint8_t stack[MAKER_STACK];
+    int own_network = (policy->header->flags & POLICY_OWN_NETWORK) != 0;
+    int32_t pair[2];
+    spaces->slow = CLONE_NEWIPC | CLONE_NEWUTS | (own_network ? CLONE_NEWNET : 0);
+    long error = SYS_4(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
+    if (error < 0) {
+        return (int)error;
+    }
+    spaces->root_end = pair[0];
+    spaces->maker_end = pair[1];
+    long pid = sys_clone(CLONE_VM | CLONE_NEWUSER | CLONE_PIDFD | SIGCHLD, stack + sizeof stack,
+                         &spaces->maker, 0, make, spaces);
+    SYS_1(SYS_close, pair[1]);
+    spaces->pid = (int32_t)pid;
+    error = pid < 0 ? pid : write_maps(spaces->pid);
+    if (error == 0) {
+        error = SYS_2(SYS_setns, spaces->maker, CLONE_NEWUSER);
+    }
+    return error ? (int)error : (int)SYS_1(SYS_unshare, CLONE_NEWNS);
+}
+
+static int join(const struct namespaces *spaces)
+{
+    int made = 0;
+    long size = SYS_3(SYS_read, spaces->root_end, &made, sizeof made);
+    if (size != sizeof made) {
+        return size < 0 ? (int)size : -EPIPE;
+    }
+    return made ? made : (int)SYS_2(SYS_setns, spaces->maker, spaces->slow);
+}
+
+int namespaces_finish(const struct namespaces *spaces, int failed)
+{
+    if (spaces->pid <= 0) {
+        return failed;
+    }
+    int error = failed ? failed : join(spaces);
+    SYS_1(SYS_close, spaces->root_end);
+    SYS_1(SYS_close, spaces->maker);
+    if (error) { /* else it is reaped with the lanes: nobody waits for its last steps */
+        SYS_4(SYS_wait4, spaces->pid, 0, __WALL, 0);
     }
     return error;
 }

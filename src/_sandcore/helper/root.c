@@ -103,8 +103,9 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
         return 0;
     }
     int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
+    struct namespaces spaces = {.pid = 0};
     report->stage = STAGE_NAMESPACES;
-    int error = namespaces_enter(&helper->policy);
+    int error = namespaces_begin(&helper->policy, &spaces);
     if (error == 0) {
         report->stage = STAGE_MOUNTS;
         error = masks_watch(&helper->policy, &helper->masks);
@@ -112,6 +113,8 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
     if (error == 0) {
         error = mounts_make(&helper->policy, ruleset, &report->detail);
     }
+    report->stage = error ? report->stage : STAGE_NAMESPACES;
+    error = namespaces_finish(&spaces, error);
     return error;
 }
 

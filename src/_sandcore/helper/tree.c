@@ -12,7 +12,7 @@
 #include <linux/stat.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, DIRECTORY_MODE = 0755, FILE_MODE = 0444 };
+enum { PATH_BYTES = 4096 };
 
 void tree_drop(int fd)
 {
@@ -21,20 +21,25 @@ void tree_drop(int fd)
     }
 }
 
-static int find(const char *path, uint64_t more)
+static int find(const char *path, uint64_t flags)
 {
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC | more, .resolve = RESOLVE_NO_SYMLINKS};
+    struct open_how how = {.flags = O_CLOEXEC | flags, .resolve = RESOLVE_NO_SYMLINKS};
     return (int)SYS_4(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
 }
 
 int tree_open(const char *path)
 {
-    return find(path, 0);
+    return find(path, O_PATH);
 }
 
 int tree_look(const char *path)
 {
-    return find(path, O_NOFOLLOW);
+    return find(path, O_PATH | O_NOFOLLOW);
+}
+
+int tree_open_directory(const char *path)
+{
+    return find(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
 }
 
 /* The type of what a fd is on (S_IFDIR, ...), or a negative errno. */
@@ -105,6 +110,11 @@ int tree_attach_at(int tree, int place)
 {
     return (int)SYS_5(SYS_move_mount, tree, "", place, "",
                       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+}
+
+int tree_attach_in(int tree, int directory, const char *name)
+{
+    return (int)SYS_5(SYS_move_mount, tree, "", directory, name, MOVE_MOUNT_F_EMPTY_PATH);
 }
 
 int tree_attach(int tree, const char *path)

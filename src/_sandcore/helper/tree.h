@@ -19,6 +19,9 @@ int tree_open(const char *path);
 int tree_look(const char *path);
 int tree_type(int fd);
 
+/* A directory, opened for reading. */
+int tree_open_directory(const char *path);
+
 /* What covers the place that a fd is on, enum tree_cover or'ed, or a negative errno. */
 enum tree_cover {
     TREE_DIRECTORY = 1 << 0,
@@ -50,6 +53,11 @@ int tree_new(const char *kind, const char *const *options, uint64_t attributes);
 int tree_attach(int tree, const char *path);
 int tree_attach_at(int tree, int place);
 int tree_put(int tree, const char *path);
+
+/* The same over a name in a directory that only we have written in. */
+int tree_attach_in(int tree, int directory, const char *name);
+
+enum { DIRECTORY_MODE = 0755, FILE_MODE = 0444 }; /* of what is made in file systems of ours */
 
 /* Makes the way to a mount point in a file system of ours, and at its end a directory or an empty
  * file. What is there already is left: elsewhere everything is. */

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sandbox.paths import ancestors, below
 
-__all__ = ["Mount", "aliases", "parse_mounts"]
+__all__ = ["Mount", "aliases", "mount_table", "parse_mounts"]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")  # blank, tab, newline and backslash in mountinfo
 
@@ -41,17 +41,22 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(match[1], 8))
 
 
+def mount_table() -> str:
+    """The mountinfo file of this process, empty where there is none."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def aliases(paths: Iterable[str], text: str | None = None) -> list[str]:
     """All other names of ``paths`` (real ones), where a second mount shows them.
 
     ``text`` is a mountinfo file, this process's own unless given; none at all has no other names.
     """
     if text is None:
-        try:
-            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read()
-        except OSError:
-            return []
+        text = mount_table()
     shared: dict[str, list[Mount]] = {}
     points: dict[str, Mount] = {}  # of several mounts on one point the last is what is seen
     for mount in parse_mounts(text):

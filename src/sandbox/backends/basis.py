@@ -30,10 +30,13 @@ class Basis:
 
     def __init__(self, rules: Rules, resolved: ResolvedPolicy) -> None:
         encode = os.fsencode
-        self._named = _sandcore.Stamps((), [rule.path for rule in rules.anchors])
+        self._paths = tuple(rule.path for rule in rules.anchors)
+        self._named = _sandcore.Stamps((), self._paths)
         self._denied = _sandcore.Stamps((), [encode(place.path) for place in resolved.denied])
         self._watched = _sandcore.Stamps([encode(path) for path in rules.watched])
         self._states = (self._named.take(), self._denied.take(), self._watched.take())
+        # Before a clock's next tick a second change would look like the first.
+        self._settled = self._watched.settled(self._states[2])
         self._rest_until = self._look_at = 0.0
 
     @classmethod
@@ -58,6 +61,28 @@ class Basis:
         if self._watched.same(watched):
             return True
         return now < self._rest_until and self._denied.same(denied)
+
+    def moved(self, rules: Rules) -> Basis | None:
+        """The same for the same rules but of another temporary directory; None unless all is still.
+
+        To the letter: for a new sandbox neighbours that cannot be read yet do not wait.
+        """
+        before, denied, watched = self._states
+        other = Basis.__new__(Basis)
+        other._paths = tuple(rule.path for rule in rules.anchors)
+        other._named = _sandcore.Stamps((), other._paths)
+        now, size = other._named.take(), _sandcore.Stamps.SIZE
+        for index, pair in enumerate(zip(self._paths, other._paths, strict=True)):
+            part = slice(index * size, (index + 1) * size)
+            if pair[0] == pair[1] and before[part] != now[part]:
+                return None
+        if not (self._settled and self._watched.same(watched)):
+            return None
+        other._settled = True
+        other._denied, other._watched = self._denied, self._watched
+        other._states = (now, denied, watched)
+        other._rest_until, other._look_at = self._rest_until, 0.0
+        return other
 
     def rest(self, cost: float) -> None:
         """The rules cost so many seconds to make: not again before a multiple of that."""

@@ -16,7 +16,7 @@ from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import forget
-from sandbox.backends.launch import NamespacesFailed, start_helper, start_lane
+from sandbox.backends.launch import NamespacesFailed, await_helper, start_lane
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
@@ -38,10 +38,14 @@ def _identity() -> tuple[object, ...]:
 
 
 class LinuxConfinement:
-    """A helper, its lanes, and a private temporary directory for each."""
+    """A helper, its lanes, and a private temporary directory for each.
+
+    The helper was just started, for the usual number of processes, and is waited for here.
+    """
 
     def __init__(
         self,
+        helper: _sandcore.Helper,
         resolved: ResolvedPolicy,
         ground: Ground,
         guard: Guard | None,
@@ -60,9 +64,10 @@ class LinuxConfinement:
         self._learned = -1
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
-        self._helper = start_helper(ground.blob)
+        self._helper = helper
+        await_helper(helper)
         self.enforcement = self.enforcement_of(self.limits)
-        self._scratch = Scratch(self._helper.take_scratch(), ground.scratch)
+        self._scratch = Scratch(helper.take_scratch(), ground.scratch)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if ground.isolation == "namespaces":
             try:
@@ -106,18 +111,14 @@ class LinuxConfinement:
 
     def seat(self, limits: Limits) -> LinuxSeat:
         """A free lane, or a new one."""
-        processes = self._processes(limits)
+        processes = self.ground.processes(limits)
         seat = self._free_seat(processes) or self._new_seat(processes)
         seat.prepare(limits)
         return seat
 
-    def _processes(self, limits: Limits) -> int:
-        """How many a lane for these limits lets its command have; 0: any number."""
-        return limits.processes or 0 if self.ground.counted else 0
-
     def _free_seat(self, processes: int) -> LinuxSeat | None:
         """An idle one of this number. Without one, those of unusual numbers make room."""
-        usual = self._processes(self.limits)
+        usual = self.ground.processes(self.limits)
         with self._lock.held:
             fit = [seat for seat in self._idle if seat.processes == processes]
             while fit:

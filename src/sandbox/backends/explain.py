@@ -20,9 +20,8 @@ from sandbox.backends.ground import (
     handle_of,
     rule_parts,
 )
-from sandbox.backends.layout import compile_layout
 from sandbox.backends.linux import LinuxBackend
-from sandbox.backends.namespaces import ACCESS, try_namespaces
+from sandbox.backends.namespaces import ACCESS, layout_with_basis, try_namespaces
 from sandbox.backends.rules import ABI_LEAST, Rules, compile_rules
 from sandbox.diagnose import explain_start
 from sandbox.errors import SandboxBug
@@ -139,7 +138,7 @@ def explain_mounts(resolved: ResolvedPolicy) -> list[MountView]:
         return []
     return [
         MountView(mount.path.decode("utf-8", "backslashreplace"), mount.kind, mount.size)
-        for mount in compile_layout(resolved).mounts
+        for mount in layout_with_basis(resolved)[0].mounts
         if mount.kind not in ("later", "absent")
     ]
 

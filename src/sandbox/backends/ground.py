@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import _sandcore
-from sandbox.backends.basis import Basis, compile_with_basis
+from sandbox.backends.basis import Basis
 from sandbox.backends.enforceable import (
     counts_processes,
     weaker_host,
@@ -28,6 +28,7 @@ from sandbox.backends.namespaces import (
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rules import ABI_LEAST, Rules
 from sandbox.backends.searched import weaker_searched
+from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
@@ -123,10 +124,15 @@ class Ground:
     guarded_later: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
+    def processes(self, limits: Limits) -> int:
+        """How many a lane for these limits lets its command have; 0: any number."""
+        return limits.processes or 0 if self.counted else 0
 
-def in_landlock(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Ground:
+
+def in_landlock(
+    resolved: ResolvedPolicy, rules: Rules, basis: Basis, abi: int, refusal: Refusal | None
+) -> Ground:
     """The ground of rules. Raises ``Unenforceable``."""
-    rules, basis = compile_with_basis(resolved, abi)
     helper = os.fsdecode(_sandcore.HELPER_PATH)
     weaker = (
         *rules.weaker,

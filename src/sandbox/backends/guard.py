@@ -111,13 +111,22 @@ class Guard:
     def before(self) -> None:
         """To be called right before each command."""
         with self._lock.held:
-            if self._extended and not self._running:
-                self._extended = False
-                self._plan()
-                self._learn()
-            if not (self._running or self._quick.same(self._quick_state) or self._is_unchanged()):
-                self._learn()
+            self._look()
             self._running += 1
+
+    def look(self) -> None:
+        """Brings ``weaker`` up to date, in a guard that was not used for a while."""
+        with self._lock.held:
+            self._look()
+
+    def _look(self) -> None:
+        """What the host has changed while no command was running is the state from here on."""
+        if self._extended and not self._running:
+            self._extended = False
+            self._plan()
+            self._learn()
+        if not (self._running or self._quick.same(self._quick_state) or self._is_unchanged()):
+            self._learn()
 
     def after(self, *, tells: bool = True) -> tuple[Denial, ...]:
         """To be called right after each command, when its tree is dead; what was put back.

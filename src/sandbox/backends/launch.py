@@ -9,7 +9,7 @@ import _sandcore
 from sandbox.backends.base import ConfinementLost
 from sandbox.errors import start_error
 
-__all__ = ["NamespacesFailed", "start_helper", "start_lane"]
+__all__ = ["NamespacesFailed", "await_helper", "start_helper", "start_lane"]
 
 # What a mount that fails says of the path; anything else says something of the host.
 _ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
@@ -23,19 +23,35 @@ class NamespacesFailed(Exception):
         super().__init__(stage, number)
 
 
-def start_helper(blob: _sandcore.Policy) -> _sandcore.Helper:
-    """A helper for a policy. Raises ``NamespacesFailed`` and ``StartError``."""
+def start_helper(blob: _sandcore.Policy, processes: int) -> _sandcore.Helper:
+    """A helper for a policy, and on its way a first lane for so many processes, 0 for any number.
+
+    It makes its mounts while the caller does something else; ``await_helper`` is to be called next.
+    Raises ``NamespacesFailed`` and ``StartError``.
+    """
     try:
-        return _sandcore.Helper(blob, _sandcore.HELPER_PATH)
+        return _sandcore.Helper(blob, _sandcore.HELPER_PATH, ahead=processes)
     except _sandcore.StageError as error:
-        path = ""
-        if error.stage == "landlock" and error.detail >= 0:
-            path = os.fsdecode(blob.rules[error.detail][0])
-        if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
-            path = os.fsdecode(blob.mounts[error.detail][0])
-        elif error.stage in ("namespaces", "mounts"):
-            raise NamespacesFailed(error.stage, error.errno or 0) from None
-        raise start_error(error.stage, error.errno or 0, path) from None
+        raise _explained(error, blob) from None
+
+
+def await_helper(helper: _sandcore.Helper) -> None:
+    """Waits until it serves. Raises ``NamespacesFailed`` and ``StartError``."""
+    try:
+        helper.settle()
+    except _sandcore.StageError as error:
+        raise _explained(error, helper.policy) from None
+
+
+def _explained(error: _sandcore.StageError, blob: _sandcore.Policy) -> Exception:
+    path = ""
+    if error.stage == "landlock" and error.detail >= 0:
+        path = os.fsdecode(blob.rules[error.detail][0])
+    if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
+        path = os.fsdecode(blob.mounts[error.detail][0])
+    elif error.stage in ("namespaces", "mounts"):
+        return NamespacesFailed(error.stage, error.errno or 0)
+    return start_error(error.stage, error.errno or 0, path)
 
 
 def start_lane(helper: _sandcore.Helper, processes: int) -> _sandcore.Lane:

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule
@@ -57,8 +57,7 @@ MountKind = Literal[
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """One exception.
 
     ``later`` is a mask for what is missing, made when it comes; ``absent`` mounts nothing: a
@@ -102,15 +101,22 @@ def denied_paths(resolved: ResolvedPolicy) -> tuple[str, ...]:
     denied = [place.path for place in resolved.places if place.access is Access.DENY]
     denied += [place.path for place in resolved.denied if place.path not in named]
     found = {*denied, *aliases(denied)}.difference(_OWN, "/")
-    return tuple(sorted(found, key=lambda path: path.split("/")))
+    return tuple(sorted(found, key=by_parts))
 
 
-def compile_layout(resolved: ResolvedPolicy, denied: Sequence[str] | None = None) -> Layout:
-    """The layout for a policy; ``denied``: its ``denied_paths``, if they are at hand.
+def by_parts(path: str) -> str:
+    """A key that sorts a directory before what is in it, and that before what comes after it."""
+    return path.replace("/", "\0")
+
+
+def compile_layout(
+    resolved: ResolvedPolicy, denied: Sequence[str], missing: Container[str]
+) -> Layout:
+    """The layout for a policy; ``denied``: its ``denied_paths``, ``missing``: those not there.
 
     Raises ``Unenforceable`` where there is too much in it.
     """
-    table = _Table(resolved, denied if denied is not None else denied_paths(resolved))
+    table = _Table(resolved, denied, missing)
     top = resolved.access("/")
     handle_read = top is Access.DENY
     mounts = tuple(table.mounts())
@@ -152,7 +158,9 @@ def has_tmp(policy: SandboxPolicy) -> bool:
 class _Table:
     """The mounts under construction, by path."""
 
-    def __init__(self, resolved: ResolvedPolicy, denied: Sequence[str]) -> None:
+    def __init__(
+        self, resolved: ResolvedPolicy, denied: Sequence[str], missing: Container[str]
+    ) -> None:
         self._resolved = resolved
         self._access: Table = resolved.table()
         self._writable = frozenset(resolved.writable)
@@ -163,16 +171,16 @@ class _Table:
         self._own()
         self._places()
         self._protected()
-        self._denied(denied)
+        self._denied(denied, missing)
 
     def mounts(self) -> Iterator[Mount]:
         """The table in its order, with what mount points have to be made; missing names last."""
         above: list[tuple[str, Mount]] = []
-        for path, mount in sorted(self._found.items(), key=lambda row: row[0].split("/")):
+        for path, mount in sorted(self._found.items(), key=lambda row: by_parts(row[0])):
             while above and not path.startswith(above[-1][0]):
                 above.pop()
             if above and above[-1][1].kind in _NEW:
-                mount = replace(mount, made=True)
+                mount = mount._replace(made=True)
             above.append((f"{path}/", mount))
             yield mount
         yield from self._absent
@@ -180,10 +188,11 @@ class _Table:
     def _add(self, path: str, kind: MountKind, optional: bool = False, **more: int | str) -> None:
         access, size = str(more.get("access", "")), int(more.get("size", 0))
         self._found[path] = Mount(os.fsencode(path), kind, optional, False, access, size)
-        for above in ancestors(path)[1:]:
-            if above in self._ways:
+        while path != "/":
+            path = path.rpartition("/")[0] or "/"
+            if path in self._ways:
                 break
-            self._ways.add(above)
+            self._ways.add(path)
 
     def _above(self, path: str) -> Mount | None:
         """The nearest mount that a path lies in."""
@@ -278,7 +287,7 @@ class _Table:
             if above not in self._found:
                 self._add(above, "pin", True)
 
-    def _denied(self, denied: Sequence[str]) -> None:
+    def _denied(self, denied: Sequence[str], missing: Container[str]) -> None:
         """Masks; a denied directory in which something is allowed holds just that."""
         inside = self._allowed_inside()
         seen: dict[str, bool] = {}  # directories, and whether what is in them is hidden anyway
@@ -290,7 +299,7 @@ class _Table:
                 seen[directory] = self._is_hidden(path)
             if seen[directory]:
                 continue
-            if not os.path.lexists(path):
+            if path in missing:
                 self._add(path, "later", True)
                 continue
             if directory not in self._pinned:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Sequence
 
 import _sandcore
@@ -17,8 +18,8 @@ from sandbox.backends.enforceable import check_filters, check_host, check_owners
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
-from sandbox.backends.launch import NamespacesFailed
-from sandbox.backends.prepared import Prepared
+from sandbox.backends.launch import NamespacesFailed, start_helper
+from sandbox.backends.prepared import Prepared, PreparedRules, key_of
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Temporary
@@ -28,6 +29,8 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 
 __all__ = ["LinuxBackend"]
+
+_GUARDS_KEPT = 8  # for the next sandbox of the same directories; each may hold copies of files
 
 
 class LinuxBackend:
@@ -43,12 +46,14 @@ class LinuxBackend:
         self.probe = probe if probe is not None else _sandcore.probe()
         self._prepared = Prepared()
         self._journal = Journal()
+        self._prepared_rules = PreparedRules(self.probe.landlock_abi)
         self._refusal: Refusal | None = None  # of namespaces; known when they were tried
         self._why: Refusal | None = None  # the latest one, also where it may be another next time
         self._lock = ForkLock()
         self._guards: weakref.WeakValueDictionary[tuple[object, ...], Guard] = (
             weakref.WeakValueDictionary()
         )
+        self._latest: deque[Guard] = deque(maxlen=_GUARDS_KEPT)
         self._temporary: weakref.WeakValueDictionary[tuple[object, ...], Temporary] = (
             weakref.WeakValueDictionary()
         )
@@ -81,13 +86,19 @@ class LinuxBackend:
         return found
 
     def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
-        if isolation != "namespaces":
+        if isolation == "none":
             return resolve(*question)
-        found = self._prepared.resolved(question)
+        key = key_of(question)
+        if isolation == "landlock":
+            found = self._prepared_rules.resolved(key, question.tmp)
+            if found is None:
+                found = resolve(*question)
+                self._prepared_rules.note(key, found)
+            return found
+        found = self._prepared.resolved(key)
         if found is None:
             found = resolve_searched(question)
-            ground = self._in_namespaces(found)
-            self._prepared.keep(question, found, ground)
+            self._prepared.keep(key, found, self._in_namespaces(found))
         return found
 
     def _in_namespaces(self, resolved: ResolvedPolicy) -> Ground:
@@ -100,12 +111,15 @@ class LinuxBackend:
         if isolation == "namespaces":
             ground = self._prepared.ground(resolved) or self._in_namespaces(resolved)
         elif isolation == "landlock":
-            ground = in_landlock(resolved, self.probe.landlock_abi, self._why)
+            rules, basis = self._prepared_rules.rules(resolved)
+            ground = in_landlock(resolved, rules, basis, self.probe.landlock_abi, self._why)
         else:
             ground = unconfined(resolved.policy)
-        guard = None if isolation == "none" else self._guard(resolved, ground)
         try:
-            return LinuxConfinement(resolved, ground, guard, self._places(resolved.tmp))
+            # It takes the helper as long to be there as what follows, up to where it is waited for.
+            helper = start_helper(ground.blob, ground.processes(resolved.policy.limits))
+            guard = None if isolation == "none" else self._guard(resolved, ground)
+            return LinuxConfinement(helper, resolved, ground, guard, self._places(resolved.tmp))
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
             self._why = refusal
@@ -130,6 +144,9 @@ class LinuxBackend:
             made = Guard(roots, ground.guarded, _sandcore.Stamps)
             with self._lock.held:
                 guard = self._guards.setdefault(key, made)
+                self._latest.append(guard)
+        else:
+            guard.look()
         guard.extend(ground.guarded_later)
         guard.found(self._journal.take(roots))
         return guard

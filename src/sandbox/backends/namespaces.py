@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout, denied_paths
@@ -56,6 +56,7 @@ class LayoutBasis:
     ``_LOOK`` seconds will do: while the helper is alive it mends masks by itself. The first
     writable directory does not rest, so what is named directly in it is looked at itself. Of
     hundreds only ``GUARDED_MAX`` are looked at for each command.
+    ``missing``: those of the paths at which nothing was.
     """
 
     def __init__(self, resolved: ResolvedPolicy, masked: Sequence[str]) -> None:
@@ -68,16 +69,23 @@ class LayoutBasis:
         roots = frozenset(resolved.writable)
         few = resolved.writable[:GUARDED_MAX]
         top, busy, calm, many = [*few[:1]], [*few[1:]], list[str](), [*roots.difference(few)]
+        inside: dict[str, str | None] = {}  # of each directory the writable one that it is in
         for path in paths:
-            root = next((above for above in ancestors(path) if above in roots), None)
-            if root in few[:1] and os.path.dirname(path) == root:
+            above = _above(path)
+            if above not in inside:
+                inside[above] = next((one for one in ancestors(above) if one in roots), None)
+            root = path if path in roots else inside[above]
+            if root in few[:1] and above == root:
                 top += [] if path in pointers else [path]  # what a pointer says is looked at
             else:
                 (calm if root is None else busy if root in few else many).append(path)
         self._top = _stamps(pointers, top)
         self._state = self._top.take()
-        self._busy = _Resting(busy)
-        self._calm, self._many = _Paused(_Resting(calm)), _Paused(_Resting(many), _SHARE)
+        resting = [_Resting(some) for some in (busy, calm, many)]
+        self._busy = resting[0]
+        self._calm, self._many = _Paused(resting[1]), _Paused(resting[2], _SHARE)
+        self.missing = {path for one in resting for path in one.missing()}
+        self.missing.update(_missing(top, self._state[len(pointers) * _sandcore.Stamps.SIZE :]))
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
@@ -89,13 +97,22 @@ class LayoutBasis:
             and self._many.holds()
         )
 
+    def holds_now(self) -> bool:
+        """As ``holds``, without a pause for what rests."""
+        return self._calm.look() and self._many.look() and self.holds()
+
 
 class _Resting:
     """Paths in directories that rest most of the time."""
 
     def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
         self._all, self._quick = _stamps((), paths), _stamps(_directories(paths), ())
         self._state, self._quick_state = self._all.take(), _UNKNOWN
+
+    def missing(self) -> Iterator[str]:
+        """Those at which nothing was."""
+        return _missing(self._paths, self._state)
 
     def holds(self) -> bool:
         """Whether each is the file that it was."""
@@ -115,12 +132,16 @@ class _Paused:
     def __init__(self, paths: _Resting, share: int = 1) -> None:
         self._paths, self._share, self._look_at = paths, share, 0.0
 
+    def look(self) -> bool:
+        """Whether nothing has changed until now."""
+        return self._paths.holds()
+
     def holds(self) -> bool:
         """Whether nothing has changed, as of the last look."""
         now = time.monotonic()
         if now < self._look_at:
             return True
-        if not self._paths.holds():
+        if not self.look():
             return False  # and so says who asks again at once
         then = time.monotonic()
         self._look_at = max(now + _LOOK, then + self._share * (then - now))
@@ -159,13 +180,24 @@ def _stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps
     return _sandcore.Stamps([encode(path) for path in exact], [encode(p) for p in identities])
 
 
+def _missing(paths: Sequence[str], state: bytes) -> Iterator[str]:
+    """Those without a file in their stamps, whose second number is the inode's."""
+    size, none = _sandcore.Stamps.SIZE, bytes(8)
+    for index, path in enumerate(paths):
+        if state[index * size + 8 : index * size + 16] == none:
+            yield path
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
 def _directories(paths: Iterable[str]) -> Iterable[str]:
     """The directories that change when one of these paths comes into being."""
     found: dict[str, None] = {}
-    for path in paths:
-        above = os.path.dirname(path)
+    for above in dict.fromkeys(map(_above, paths)):
         while above != "/" and not os.path.lexists(above):
-            above = os.path.dirname(above)
+            above = _above(above)
         found.setdefault(above)
     return found
 
@@ -199,7 +231,7 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
     """A layout, and the state of the disk from before it was made. Raises ``Unenforceable``."""
     denied = denied_paths(resolved)
     basis = LayoutBasis(resolved, denied)
-    return compile_layout(resolved, denied), basis
+    return compile_layout(resolved, denied, basis.missing), basis
 
 
 def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:

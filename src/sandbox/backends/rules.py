@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule, RuleAccess, tree_of
@@ -54,6 +54,15 @@ class Rules:
     weaker: tuple[Weaker, ...]
     watched: tuple[str, ...] = field(default=(), compare=False)
     anchors: tuple[Rule, ...] = field(default=(), compare=False)
+
+    def with_path(self, path: bytes, other: bytes, dev: int, ino: int) -> Rules:
+        """The same rules with another directory in the place of one; which one it is: dev, ino."""
+
+        def moved(rule: Rule) -> Rule:
+            return replace(rule, path=other, dev=dev, ino=ino) if rule.path == path else rule
+
+        rules, anchors = tuple(map(moved, self.rules)), tuple(map(moved, self.anchors))
+        return replace(self, rules=rules, anchors=anchors)
 
 
 def compile_rules(resolved: ResolvedPolicy, abi: int) -> Rules:

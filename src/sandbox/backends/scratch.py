@@ -77,10 +77,12 @@ def remove_abandoned(place: str) -> None:
     theirs may be about to be taken.
     """
     for name in os.listdir(place):
+        if not _OURS.fullmatch(name):
+            continue
         path = f"{place}/{name}"
         try:
             found = os.lstat(path)
-            if not _OURS.fullmatch(name) or found.st_uid != os.geteuid():
+            if found.st_uid != os.geteuid():
                 continue
             if time.time() - found.st_mtime > _YOUNG and stat.S_ISDIR(found.st_mode):
                 os.close(claim(path))

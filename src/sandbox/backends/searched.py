@@ -29,13 +29,13 @@ def resolve_searched(question: Question) -> ResolvedPolicy:
     Raises ``Unenforceable`` where there are too many directories to look for a pattern in.
     """
     policy = question.policy
-    layers = [_without_patterns(layer) for layer in policy.layers]
     patterns = tuple(dict.fromkeys(one for layer in policy.layers for one in _patterns(layer)))
     matched: list[str] = []
     for pattern in patterns:
         matched += _matches(pattern)
     denied = tuple(Entry(path, Access.DENY) for path in dict.fromkeys(matched))
     if patterns:
+        layers = [_without_patterns(layer) for layer in policy.layers]
         entries, *within = ((*layer, *denied) for layer in layers)
         searched = replace(policy, entries=entries, within=tuple(within))
         question = question._replace(policy=searched)
