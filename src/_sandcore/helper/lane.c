@@ -5,8 +5,10 @@
 #include "sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,7 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { LOOK_NS = 250000000, SECOND_NS = 1000000000 };
+enum { LOOK_NS = 250000000, SECOND_NS = 1000000000, FILTER_WAIT_KILLABLE = 1 << 5 };
 
 struct command {
     int32_t pid, pidfd;
@@ -50,6 +52,44 @@ static int enter_lane(struct helper *helper, struct stage_report *report)
     return (int)error;
 }
 
+/* Whoever holds the listener answers for the commands, so it goes to the supervisor at once, and with
+ * it the top of this lane's tree, where their paths begin. */
+static int take_asking_filter(const struct helper *helper)
+{
+    const struct plan_filter *filter = &helper->policy.filter;
+    struct sock_fprog program = {.len = (unsigned short)filter->count,
+                                 .filter = (struct sock_filter *)(uintptr_t)filter->code};
+    unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | FILTER_WAIT_KILLABLE;
+    long top = SYS_4(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (top < 0) {
+        return (int)top;
+    }
+    long listener = SYS_3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    if (listener == -EINVAL) { /* before Linux 5.19 */
+        flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        listener = SYS_3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    }
+    int error = (int)listener;
+    if (listener >= 0) {
+        const int32_t fds[2] = {(int32_t)listener, (int32_t)top};
+        error = helper_send_bytes(helper->handover, "!", 1, fds, 2);
+        SYS_1(SYS_close, listener);
+    }
+    SYS_1(SYS_close, top);
+    return error;
+}
+
+static int take_filter(struct helper *helper)
+{
+    if (helper->handover < 0) {
+        return child_install_filter(&helper->policy.filter);
+    }
+    int error = take_asking_filter(helper);
+    SYS_1(SYS_close, helper->handover);
+    helper->handover = -1;
+    return error;
+}
+
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
     int entered = enter_lane(helper, report);
@@ -69,7 +109,10 @@ static int confine_lane(struct helper *helper, struct stage_report *report)
     }
     helper->scoped |= helper_has_namespaces(helper) && SYS_0(SYS_getpid) == 1;
     SYS_1(SYS_close, HELPER_RULESET);
-    return error == 0 ? child_install_filter(&helper->policy.filter) : (int)error;
+    if (error == 0) {
+        error = take_filter(helper);
+    }
+    return (int)error;
 }
 
 static void note_ended(struct command *command, int32_t pid, int32_t status,
@@ -203,7 +246,8 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .usage = command->usage,
                               .duration_ns =
                                   command->background ? helper_now() - command->began_ns : 0};
-    helper_send(socket, &done, 0, 0);
+    attempts_end(helper->attempts, &done);
+    helper_send_done(socket, &done, attempts_all(helper->attempts));
     return 1;
 }
 
@@ -267,6 +311,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     struct command command = {.background = request->background};
     watch_memory(helper, request, &command.memory);
     plants_begin(helper);
+    attempts_begin(helper->attempts);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);

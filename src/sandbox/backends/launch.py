@@ -33,7 +33,7 @@ def start_helper(blob: _sandcore.Policy) -> _sandcore.Helper:
             path = os.fsdecode(blob.rules[error.detail][0])
         if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
             path = os.fsdecode(blob.mounts[error.detail][0])
-        elif error.stage in ("namespaces", "mounts"):
+        elif error.stage in ("namespaces", "mounts", "lane"):
             raise NamespacesFailed(error.stage, error.errno or 0) from None
         raise start_error(error.stage, error.errno or 0, path) from None
 
