@@ -6,9 +6,7 @@
 
 #include "bpf.h"
 
-#define FLAGS_KNOWN                                                                                \
-    ((uint32_t)(SECCOMP_ALLOW_PTRACE | SECCOMP_PRIVATE_IPC | SECCOMP_UNIX_SCOPED |                 \
-                SECCOMP_SUPERVISED))
+#define FLAGS_KNOWN (2u * SECCOMP_SUPERVISED - 1u) /* all up to the last one */
 
 /* The kernel's numbers, which headers of ours may lack or hide behind a C library's. */
 #define X32_FIRST 0x40000000u
@@ -123,10 +121,9 @@ static bpf_label seccomp_socketpair(struct seccomp_build *b)
     return seccomp_equal(b, 0, FAMILY_UNIX, seccomp_unix(b), b->deny);
 }
 
-/* With the network open connect must be too, and it cannot be seen whereto: no AF_UNIX then, or the
- * control sockets of the host's services would be in reach, unless somebody looks at each. Raw,
- * ICMP, MPTCP, SCTP and the like are other protocols than TCP and UDP, and pass Landlock's TCP
- * rules. */
+/* With the network open connect must be too, and it cannot be seen whereto: without a supervisor no
+ * AF_UNIX then, or the host's control sockets would be in reach. Raw, ICMP, MPTCP, SCTP and the like
+ * are other protocols than TCP and UDP, and pass Landlock's TCP rules. */
 static bpf_label seccomp_socket(struct seccomp_build *b)
 {
     static const uint32_t protocols[] = {0, 6 /* TCP */, 17 /* UDP */};
@@ -135,10 +132,8 @@ static bpf_label seccomp_socket(struct seccomp_build *b)
     bpf_label route = seccomp_equal(b, 2, NETLINK_ROUTE, b->allow, b->deny);
     bpf_label netlink = seccomp_type(b, TYPE_RAW, TYPE_DGRAM, route);
     bpf_label others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_NETLINK, netlink, b->deny);
-    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED) ||
-        seccomp_has(b->options, SECCOMP_SUPERVISED)) {
-        bpf_label own = seccomp_unix(b);
-        others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_UNIX, own, others);
+    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED | SECCOMP_SUPERVISED)) {
+        others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_UNIX, seccomp_unix(b), others);
     }
     static const uint32_t families[] = {FAMILY_INET, FAMILY_INET6};
     bpf_any(&b->writer, families, COUNT(families), inet, others);
@@ -291,11 +286,10 @@ static uint32_t seccomp_shared(const struct seccomp_options *options, uint32_t r
 /* Which leaf each number up to the highest reviewed one has; writes the checks that are needed. */
 static void seccomp_leaves(struct seccomp_build *b, uint8_t leaves[SYSCALLS_HIGHEST + 1])
 {
-    static const uint8_t fixed[] = {
-        [SYSCALL_ALLOW] = LEAF_ALLOW,
-        [SYSCALL_DENY] = LEAF_DENY,
-        [SYSCALL_ABSENT] = LEAF_ABSENT,
-        [SYSCALL_ASK] = LEAF_ASK};
+    static const uint8_t fixed[] = {[SYSCALL_ALLOW] = LEAF_ALLOW,
+                                    [SYSCALL_DENY] = LEAF_DENY,
+                                    [SYSCALL_ABSENT] = LEAF_ABSENT,
+                                    [SYSCALL_ASK] = LEAF_ASK};
     size_t count;
     const struct syscall_row *rows = syscalls_table(&count);
     memset(leaves, LEAF_ABSENT, SYSCALLS_HIGHEST + 1);

@@ -57,7 +57,7 @@ struct helper {
     struct masks masks;   /* of the root */
     struct plants *plants;
     struct journal journal;
-    int32_t closed; /* the caller said so, and looks after its own */
+    int32_t closed;            /* the caller said so, and looks after its own */
     int32_t supervisor;        /* of the root: socket to the process that has the lanes; -1 */
     int32_t handover;          /* of a lane: socket on which its listener goes there; -1 */
     struct attempts *attempts; /* of a lane; NULL: nobody notes any */

@@ -41,8 +41,8 @@ static long connect_at_once(const struct connect *connect)
 
 int inet_connect(const struct supervisor *self, struct connect *connect)
 {
-    int known = connect->domain == AF_INET || connect->domain == AF_INET6 ||
-                connect->domain == AF_NETLINK;
+    int known =
+        connect->domain == AF_INET || connect->domain == AF_INET6 || connect->domain == AF_NETLINK;
     if (!known || !is_of_this_network(self, connect->socket)) {
         return -EPERM;
     }

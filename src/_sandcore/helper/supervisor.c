@@ -252,8 +252,8 @@ static int64_t own_network(void)
     uint64_t cookie = 0;
     uint32_t size = sizeof cookie;
     long fd = SYS_3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    long error = fd < 0 ? fd
-                        : SYS_5(SYS_getsockopt, fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size);
+    long error =
+        fd < 0 ? fd : SYS_5(SYS_getsockopt, fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size);
     tree_drop((int)fd);
     return error < 0 ? error : (int64_t)cookie;
 }
@@ -267,8 +267,8 @@ static void set_up(const struct helper *helper)
     uint64_t wanted = UINT64_C(1) << (SIGCHLD - 1);
     self.at = -1;
     self.top = (int32_t)SYS_4(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    self.signals = (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, SIGSET_BYTES,
-                                  SFD_CLOEXEC | SFD_NONBLOCK);
+    self.signals =
+        (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     self.proc = self.own_fds = self.diag = -1;
     if (helper->policy.header->filter_flags & SECCOMP_SUPERVISED) {
         self.proc = tree_new("proc", none, attributes);

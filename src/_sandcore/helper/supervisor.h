@@ -22,29 +22,30 @@
 #include <linux/capability.h>
 
 enum {
-    CONNECT_WAITING = 64, /* connects of a lane that may wait at one time; more wait in the kernel */
-    CONNECT_LATER = 1,    /* it would have to sleep */
-    ADDRESS_BYTES = 128,  /* struct sockaddr_storage */
+    CONNECT_WAITING =
+        64,              /* connects of a lane that may wait at one time; more wait in the kernel */
+    CONNECT_LATER = 1,   /* it would have to sleep */
+    ADDRESS_BYTES = 128, /* struct sockaddr_storage */
     KNOWN_SOCKETS = 16,
 };
 
 /* One connect of a command. Its thread sleeps until it is answered, or is killed. */
 struct connect {
-    uint64_t id;      /* of the notification */
-    int32_t pid;      /* of the thread, as numbered here */
-    int32_t fd;       /* there */
-    uint32_t command; /* of the lane; for what is noted */
-    uint32_t size;    /* of the address */
-    int64_t until_ns; /* when a blocking one gives up */
-    int32_t socket;   /* the command's, while it is looked at; -1 */
-    int32_t domain, type, flags; /* flags: of the open file */
+    uint64_t id;                                /* of the notification */
+    int32_t pid;                                /* of the thread, as numbered here */
+    int32_t fd;                                 /* there */
+    uint32_t command;                           /* of the lane; for what is noted */
+    uint32_t size;                              /* of the address */
+    int64_t until_ns;                           /* when a blocking one gives up */
+    int32_t socket;                             /* the command's, while it is looked at; -1 */
+    int32_t domain, type, flags;                /* flags: of the open file */
     _Alignas(8) uint8_t address[ADDRESS_BYTES]; /* with zeros behind it */
 };
 
 /* A lane, as the supervisor sees it. */
 struct ward {
     int32_t used;
-    int32_t handover; /* -1: the listener has come */
+    int32_t handover;      /* -1: the listener has come */
     int32_t listener, top; /* -1: not yet; a fd on the top of its tree */
     uint32_t waiting;
     struct attempts *attempts;

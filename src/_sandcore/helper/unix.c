@@ -11,10 +11,10 @@
 #include <linux/ioctl.h>
 #include <linux/seccomp.h>
 #include <linux/stat.h>
+#include <linux/un.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 enum { PATH = offsetof(struct sockaddr_un, sun_path) };
 
@@ -137,8 +137,11 @@ static void copy_options(const struct connect *connect, int own)
     static const struct {
         int16_t name;
         uint8_t size, halved;
-    } options[] = {{SO_SNDBUF, 4, 1},    {SO_RCVBUF, 4, 1},     {SO_PASSCRED, 4, 0},
-                   {SO_SNDTIMEO, 16, 0}, {SO_RCVTIMEO, 16, 0}};
+    } options[] = {{SO_SNDBUF, 4, 1},
+                   {SO_RCVBUF, 4, 1},
+                   {SO_PASSCRED, 4, 0},
+                   {SO_SNDTIMEO, 16, 0},
+                   {SO_RCVTIMEO, 16, 0}};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         copy_option(connect->socket, own, options[i].name, options[i].size, options[i].halved);
     }
