@@ -68,7 +68,7 @@ static int open_thread(const struct supervisor *self, int32_t pid)
 {
     long fd = SYS_2(SYS_pidfd_open, pid, PIDFD_OF_THREAD);
     if (fd == -EINVAL) {
-        int64_t process = status_number(self->proc, (uint64_t)pid, "Tgid:");
+        int64_t process = status_number(self->proc, (uint64_t)pid, "Tgid:", 10);
         fd = process > 0 ? SYS_2(SYS_pidfd_open, process, 0) : -ESRCH;
     }
     return (int)fd;
@@ -177,6 +177,18 @@ void connect_serve(struct supervisor *self, struct ward *ward)
     }
 }
 
+/* While it waits only a fatal signal gets through to the thread (so that what takes no time is not done
+ * twice). One for which it has a handler therefore ends the wait, as it ends that of the kernel. */
+static int is_signalled(const struct supervisor *self, const struct connect *connect)
+{
+    static const char *const names[] = {"SigPnd:", "ShdPnd:", "SigBlk:", "SigCgt:"};
+    uint64_t masks[4];
+    for (int i = 0; i < 4; i++) {
+        masks[i] = (uint64_t)status_number(self->proc, (uint64_t)connect->pid, names[i], 16);
+    }
+    return ((masks[0] | masks[1]) & ~masks[2] & masks[3]) != 0;
+}
+
 void connect_again(struct supervisor *self, struct ward *ward)
 {
     uint32_t kept = 0;
@@ -186,6 +198,9 @@ void connect_again(struct supervisor *self, struct ward *ward)
             continue; /* killed */
         }
         int error = attempt(self, ward, connect);
+        if (error == CONNECT_LATER && is_signalled(self, connect)) {
+            error = -EINTR;
+        }
         if (error != CONNECT_LATER) {
             answer(ward, connect->id, error);
             continue;

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "supervisor.h"
 #include "sys.h"
-#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,51 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { LISTENING = 10, PATH_BYTES = 64, TEXT_BYTES = 512, ANSWER_BYTES = 8192 };
-
-static char *put(char *at, const char *text)
-{
-    size_t length = strlen(text);
-    memcpy(at, text, length + 1);
-    return at + length;
-}
-
-static int64_t read_number(int proc, const char *path, const char *line, unsigned base)
-{
-    char text[TEXT_BYTES];
-    long fd = SYS_4(SYS_openat, proc, path, O_RDONLY | O_CLOEXEC, 0);
-    long size = fd < 0 ? fd : SYS_3(SYS_read, fd, text, sizeof text);
-    size_t length = strlen(line);
-    if (fd >= 0) {
-        SYS_1(SYS_close, fd);
-    }
-    for (long i = 0; i + (long)length < size; i++) {
-        if ((i > 0 && text[i - 1] != '\n') || memcmp(text + i, line, length) != 0) {
-            continue;
-        }
-        int64_t number = 0;
-        for (i += (long)length + 1; i < size && text[i] >= '0' && text[i] < '0' + (char)base; i++) {
-            number = number * base + (text[i] - '0');
-        }
-        return number;
-    }
-    return size < 0 ? size : -ENOENT;
-}
-
-int64_t status_number(int proc, uint64_t process, const char *line)
-{
-    char path[PATH_BYTES], digits[TEXT_NUMBER];
-    put(put(path, text_of(process, digits)), "/status");
-    return read_number(proc, path, line, 10);
-}
-
-int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, unsigned base)
-{
-    char path[PATH_BYTES], digits[TEXT_NUMBER];
-    char *at = put(put(path, text_of(process, digits)), "/fdinfo/");
-    put(at, text_of((uint64_t)fd, digits));
-    return read_number(proc, path, line, base);
-}
+enum { LISTENING = 10, ANSWER_BYTES = 8192 };
 
 int diag_open(void)
 {

@@ -110,6 +110,7 @@ static int confine_lane(struct helper *helper, struct stage_report *report)
     helper->scoped |= helper_has_namespaces(helper) && SYS_0(SYS_getpid) == 1;
     SYS_1(SYS_close, HELPER_RULESET);
     if (error == 0) {
+        report->stage = STAGE_FILTER;
         error = take_filter(helper);
     }
     return (int)error;

@@ -94,9 +94,9 @@ int diag_open(void);
 int rights_drop(const struct supervisor *self);
 void rights_take(const struct supervisor *self);
 
-/* A number in a line of what /proc says of a process or thread, or of an open file of it (in base 8 or
- * 10); a negative errno. */
-int64_t status_number(int proc, uint64_t process, const char *line);
-int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, unsigned base);
+/* A number in a line of what /proc says of a process or thread, or of an open file of it; a negative
+ * errno. Signal 64, the topmost bit of a mask, makes one of those negative. */
+int64_t status_number(int proc, uint64_t process, const char *line, int base);
+int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, int base);
 
 #endif
