@@ -91,19 +91,15 @@ static int is_listed(const struct supervisor *self, uint32_t inode)
     }
 }
 
-int diag_listens_here(struct supervisor *self, int place)
+int diag_listens_here(struct supervisor *self, int place, const struct statx *file)
 {
-    struct statx file;
-    if (SYS_5(SYS_statx, place, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &file) < 0) {
-        return 0;
-    }
     const struct known_socket one = {
-        .device = (uint64_t)file.stx_dev_major << 32 | file.stx_dev_minor,
-        .inode = file.stx_ino,
-        .born_s = file.stx_btime.tv_sec,
-        .born_ns = file.stx_btime.tv_nsec,
+        .device = (uint64_t)file->stx_dev_major << 32 | file->stx_dev_minor,
+        .inode = file->stx_ino,
+        .born_s = file->stx_btime.tv_sec,
+        .born_ns = file->stx_btime.tv_nsec,
     };
-    int timed = (file.stx_mask & STATX_BTIME) != 0;
+    int timed = (file->stx_mask & STATX_BTIME) != 0;
     for (uint32_t i = 0; timed && i < KNOWN_SOCKETS; i++) {
         if (memcmp(&self->known[i], &one, sizeof one) == 0) {
             return 1;

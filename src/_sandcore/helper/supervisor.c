@@ -275,6 +275,7 @@ static void set_up(const struct helper *helper)
         self.own_fds =
             (int32_t)SYS_4(SYS_openat, self.proc, "self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         self.diag = diag_open();
+        unix_learn_options(&self);
         int64_t network = own_network();
         self.network = network > 0 ? (uint64_t)network : 0;
     }

@@ -20,6 +20,7 @@
 #include "helper.h"
 
 #include <linux/capability.h>
+#include <linux/stat.h>
 
 enum {
     CONNECT_WAITING =
@@ -27,6 +28,7 @@ enum {
     CONNECT_LATER = 1,   /* it would have to sleep */
     ADDRESS_BYTES = 128, /* struct sockaddr_storage */
     KNOWN_SOCKETS = 16,
+    OPTIONS = 5, /* of sockets, that are copied */
 };
 
 /* One connect of a command. Its thread sleeps until it is answered, or is killed. */
@@ -68,6 +70,7 @@ struct supervisor {
     struct __user_cap_data_struct rights[2], none[2];
     struct known_socket known[KNOWN_SOCKETS];
     uint32_t next_known;
+    int32_t options[OPTIONS][4]; /* as a new socket has them */
 };
 
 /* One notification of a lane, received and answered, or kept as waiting. */
@@ -87,8 +90,10 @@ int unix_connect(struct supervisor *self, const struct ward *ward, const struct 
                  int *outside);
 
 /* Whether a socket of the file system, held by a fd, listens in this network. */
-int diag_listens_here(struct supervisor *self, int place);
+int diag_listens_here(struct supervisor *self, int place, const struct statx *file);
 int diag_open(void);
+
+void unix_learn_options(struct supervisor *self);
 
 /* The rights of who may do no more than the command, for connecting and looking up, and back. */
 int rights_drop(const struct supervisor *self);

@@ -46,8 +46,38 @@ static int enter_directory(const struct supervisor *self, int32_t pid)
     return (int)error;
 }
 
-/* Holds what is at the path for the command: from here on it cannot be another. */
-static int find(struct supervisor *self, const struct ward *ward, const struct connect *connect)
+/* By the fd that holds it, as "N" in the directory of our own fds. */
+static int connect_to(const struct supervisor *self, int own, int place)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char digits[TEXT_NUMBER];
+    const char *number = text_of((uint64_t)place, digits);
+    memcpy(name.sun_path, number, strlen(number) + 1);
+    long error = SYS_1(SYS_fchdir, self->own_fds);
+    return error < 0 ? -EPERM : (int)SYS_3(SYS_connect, own, &name, sizeof name);
+}
+
+/* Holds what is at the path: from here on it cannot be another. Without rights of our own. */
+static int connect_held(struct supervisor *self, const char *path, int own, int *outside)
+{
+    long place = SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
+    if (place < 0) {
+        return place == -EMFILE || place == -ENFILE ? -EPERM : (int)place;
+    }
+    struct statx file = {0};
+    int error = -ECONNREFUSED; /* what connecting to a file says */
+    if (SYS_5(SYS_statx, place, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &file)) {
+        error = -EPERM;
+    } else if ((file.stx_mode & S_IFMT) == S_IFSOCK) {
+        *outside = !diag_listens_here(self, (int)place, &file);
+        error = *outside ? -EPERM : connect_to(self, own, (int)place);
+    }
+    SYS_1(SYS_close, place);
+    return error;
+}
+
+static int connect_path(struct supervisor *self, const struct ward *ward,
+                        const struct connect *connect, int own, int *outside)
 {
     const char *path = (const char *)connect->address + PATH;
     int error = enter_view(self, ward);
@@ -57,42 +87,8 @@ static int find(struct supervisor *self, const struct ward *ward, const struct c
     if (error || rights_drop(self)) {
         return -EPERM;
     }
-    long place = SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
+    error = connect_held(self, path, own, outside);
     rights_take(self);
-    if (place == -EMFILE || place == -ENFILE) {
-        return -EPERM;
-    }
-    return (int)place;
-}
-
-/* By the fd that holds it, as "N" in the directory of our own fds. */
-static int connect_to(const struct supervisor *self, int own, int place)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    char digits[TEXT_NUMBER];
-    const char *number = text_of((uint64_t)place, digits);
-    memcpy(name.sun_path, number, strlen(number) + 1);
-    if (SYS_1(SYS_fchdir, self->own_fds) < 0 || rights_drop(self)) {
-        return -EPERM;
-    }
-    long error = SYS_3(SYS_connect, own, &name, sizeof name);
-    rights_take(self);
-    return (int)error;
-}
-
-static int connect_path(struct supervisor *self, const struct ward *ward,
-                        const struct connect *connect, int own, int *outside)
-{
-    int place = find(self, ward, connect);
-    if (place < 0) {
-        return place;
-    }
-    int error = -ECONNREFUSED; /* what connecting to a file says */
-    if (tree_type(place) == S_IFSOCK) {
-        *outside = !diag_listens_here(self, place);
-        error = *outside ? -EPERM : connect_to(self, own, place);
-    }
-    SYS_1(SYS_close, place);
     return error;
 }
 
@@ -118,34 +114,45 @@ static int is_ours(int own)
     return SYS_5(SYS_getsockopt, own, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
 }
 
-static void copy_option(int from, int to, int name, uint32_t size, int halved)
+/* What a program may have set before: the rest (a name of the client's, what was said of the file to
+ * others: epoll, copies of the fd) stays with the old socket. */
+static const struct {
+    int16_t name;
+    uint8_t size, halved; /* halved: the kernel doubles what it is told */
+} options[OPTIONS] = {{SO_SNDBUF, 4, 1},
+                      {SO_RCVBUF, 4, 1},
+                      {SO_PASSCRED, 4, 0},
+                      {SO_SNDTIMEO, 16, 0},
+                      {SO_RCVTIMEO, 16, 0}};
+
+static void read_option(int socket, int which, int32_t *value)
 {
-    int32_t value[4] = {0}, present[4] = {0};
-    uint32_t one = size, other = size;
-    if (SYS_5(SYS_getsockopt, from, SOL_SOCKET, name, value, &one) == 0 &&
-        SYS_5(SYS_getsockopt, to, SOL_SOCKET, name, present, &other) == 0 &&
-        memcmp(value, present, sizeof value) != 0) {
-        value[0] = halved ? value[0] / 2 : value[0]; /* the kernel doubles what it is told */
-        SYS_5(SYS_setsockopt, to, SOL_SOCKET, name, value, size);
-    }
+    uint32_t size = options[which].size;
+    SYS_5(SYS_getsockopt, socket, SOL_SOCKET, options[which].name, value, &size);
 }
 
-/* What its programs may have set before: the rest (a name of the client's, what was said of the file
- * to others: epoll, copies of the fd) stays with the old socket. */
-static void copy_options(const struct connect *connect, int own)
+void unix_learn_options(struct supervisor *self)
 {
-    static const struct {
-        int16_t name;
-        uint8_t size, halved;
-    } options[] = {{SO_SNDBUF, 4, 1},
-                   {SO_RCVBUF, 4, 1},
-                   {SO_PASSCRED, 4, 0},
-                   {SO_SNDTIMEO, 16, 0},
-                   {SO_RCVTIMEO, 16, 0}};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        copy_option(connect->socket, own, options[i].name, options[i].size, options[i].halved);
+    int own = (int)SYS_3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    for (int i = 0; i < OPTIONS; i++) {
+        read_option(own, i, self->options[i]);
     }
-    SYS_3(SYS_fcntl, own, F_SETFL, connect->flags);
+    tree_drop(own);
+}
+
+static void copy_options(const struct supervisor *self, const struct connect *connect, int own)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        int32_t value[4] = {0};
+        read_option(connect->socket, i, value);
+        if (memcmp(value, self->options[i], sizeof value) != 0) {
+            value[0] = options[i].halved ? value[0] / 2 : value[0];
+            SYS_5(SYS_setsockopt, own, SOL_SOCKET, options[i].name, value, options[i].size);
+        }
+    }
+    if (!(connect->flags & O_NONBLOCK)) {
+        SYS_3(SYS_fcntl, own, F_SETFL, connect->flags);
+    }
 }
 
 static int replace(const struct supervisor *self, const struct ward *ward,
@@ -160,7 +167,7 @@ static int replace(const struct supervisor *self, const struct ward *ward,
         return -EPERM;
     }
     order.newfd_flags = flags & O_CLOEXEC ? O_CLOEXEC : 0;
-    copy_options(connect, own);
+    copy_options(self, connect, own);
     long fd = SYS_3(SYS_ioctl, ward->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &order);
     return fd < 0 ? -EPERM : 0;
 }
