@@ -117,7 +117,12 @@ def some_arguments(name: str) -> list[tuple[int, ...]]:
 @few_variants
 def test_the_action_that_is_printed_is_the_one_that_is_compiled(variant: Variant) -> None:
     program = variant.compile()
-    answers = {lib.SYSCALL_ALLOW: ALLOW, lib.SYSCALL_DENY: DENY, lib.SYSCALL_ABSENT: ABSENT, lib.SYSCALL_ASK: ASK}
+    answers = {
+        lib.SYSCALL_ALLOW: ALLOW,
+        lib.SYSCALL_DENY: DENY,
+        lib.SYSCALL_ABSENT: ABSENT,
+        lib.SYSCALL_ASK: ASK,
+    }
     for row in rows():
         number = lib.syscalls_number(ffi.addressof(row), variant.arch)
         action = lib.seccomp_action(variant.options(), ffi.addressof(row))

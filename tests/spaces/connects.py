@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from casekit import Listener, cc, listening, until
-from spacekit import helpers, inside, outside, program, space
+from spacekit import helpers, inside, outside, program, space, words
 
 import sandbox
 from sandbox import Sandbox, workspace_write
@@ -213,7 +213,10 @@ static void *swap(void *ignored) {
 }
 static void *serve(void *at) {
     int server = *(int *)at;
-    for (;;) { int peer = accept(server, 0, 0); if (peer >= 0) { write(peer, "own", 3); close(peer); } }
+    for (;;) {
+        int peer = accept(server, 0, 0);
+        if (peer >= 0) { write(peer, "own", 3); close(peer); }
+    }
 }
 int main(int argc, char **argv) {
     what = argv[1][0];
@@ -231,10 +234,12 @@ int main(int argc, char **argv) {
     time_t end = time(NULL) + atoi(argv[4]);
     while (time(NULL) < end) {
         char answer[8] = {0};
-        fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        int mine = fd;
+        int mine = fd = socket(AF_UNIX, SOCK_STREAM, 0);
         if (connect(mine, (void *)&used, sizeof used)) refused++;
-        else if (what != 'f' && read(mine, answer, 7) > 0) { if (answer[0] == 'o') reached++; else leaked++; }
+        else if (what != 'f' && read(mine, answer, 7) > 0) {
+            reached += answer[0] == 'o';
+            leaked += answer[0] != 'o';
+        }
         close(mine);
     }
     over = 1;
@@ -407,7 +412,7 @@ def attempts_come_with_the_result_of_their_command(w: Path, o: Path) -> None:
         "nothing": "socket.socket(1).connect('/tmp/nothing')",
     }
     with listening(str(w / "s"), socket.AF_UNIX), space(w) as box:
-        result = box.run(_words(acts, w / "s"))
+        result = box.run(words(acts, w / "s"))
         assert [(one.kind, one.path) for one in result.denials] == [
             ("network", "192.0.2.1:80/tcp"),
             ("network", "[2001:db8::1]:443/tcp"),
@@ -417,16 +422,10 @@ def attempts_come_with_the_result_of_their_command(w: Path, o: Path) -> None:
         assert "ENETUNREACH" in result.denials[0].evidence
         assert box.run("true").denials == ()
         many = {"many": "[socket.socket().connect_ex(('192.0.2.1', 1 + n)) for n in range(40)]"}
-        result = box.run(_words(many))
+        result = box.run(words(many))
         assert len(result.denials) == 33 and result.denials[-1].evidence.startswith("8 more")
-        process = box.popen(_words({"tcp": acts["tcp"]}))
+        process = box.popen(words({"tcp": acts["tcp"]}))
         assert [one.path for one in process.wait().denials] == ["192.0.2.1:80/tcp"]
-
-
-def _words(acts: dict[str, str], *arguments: object) -> list[str]:
-    from spacekit import words
-
-    return words(acts, *arguments)
 
 
 def bad_addresses_and_fds_are_answered_as_by_the_kernel(w: Path, o: Path) -> None:
@@ -437,7 +436,8 @@ def bad_addresses_and_fds_are_answered_as_by_the_kernel(w: Path, o: Path) -> Non
         "long": "(lambda s: call(CONNECT, s.fileno(), bytes(200), 200))(socket.socket())",
         "negative": "(lambda s: call(CONNECT, s.fileno(), bytes(16), -1))(socket.socket())",
         "short": "(lambda s: call(CONNECT, s.fileno(), struct.pack('H', 1), 2))(socket.socket(1))",
-        "family": "(lambda s: call(CONNECT, s.fileno(), struct.pack('H14x', 2), 16))(socket.socket(1))",
+        "family": "(lambda s: call(CONNECT, s.fileno(), struct.pack('H14x', 2), 16))"
+        "(socket.socket(1))",
         "missing": "socket.socket(1).connect('/tmp/nothing')",
         "a file": "(open('f', 'w'), socket.socket(1).connect('f'))",
         "closed": "socket.socket().connect(('127.0.0.1', 1))",

@@ -12,7 +12,7 @@ from sandbox.denial import Denial, DenialKind, Evidence, Grant
 
 __all__ = ["refused_connects"]
 
-_PROTOCOLS = {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}
+_PROTOCOLS: dict[int, str] = {socket.SOCK_STREAM: "tcp", socket.SOCK_DGRAM: "udp"}
 
 
 def refused_connects(outcome: Outcome) -> tuple[Denial, ...]:
