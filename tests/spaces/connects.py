@@ -413,19 +413,19 @@ def attempts_come_with_the_result_of_their_command(w: Path, o: Path) -> None:
     }
     with listening(str(w / "s"), socket.AF_UNIX), space(w) as box:
         result = box.run(words(acts, w / "s"))
-        assert [(one.kind, one.path) for one in result.denials] == [
+        assert [(one.kind, one.what) for one in result.denials] == [
             ("network", "192.0.2.1:80/tcp"),
             ("network", "[2001:db8::1]:443/tcp"),
             ("network", "192.0.2.1:53/udp"),
             ("socket", str(w / "s")),
         ], result.denials
-        assert "ENETUNREACH" in result.denials[0].evidence
+        assert "ENETUNREACH" in result.denials[0].detail
         assert box.run("true").denials == ()
         many = {"many": "[socket.socket().connect_ex(('192.0.2.1', 1 + n)) for n in range(40)]"}
         result = box.run(words(many))
-        assert len(result.denials) == 33 and result.denials[-1].evidence.startswith("8 more")
+        assert len(result.denials) == 33 and result.denials[-1].detail.startswith("8 more")
         process = box.popen(words({"tcp": acts["tcp"]}))
-        assert [one.path for one in process.wait().denials] == ["192.0.2.1:80/tcp"]
+        assert [one.what for one in process.wait().denials] == ["192.0.2.1:80/tcp"]
 
 
 def bad_addresses_and_fds_are_answered_as_by_the_kernel(w: Path, o: Path) -> None:

@@ -174,6 +174,11 @@ int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply,
     if (size < (ssize_t)sizeof *reply || reply->attempts > WIRE_MAX_ATTEMPTS) {
         return -EPROTO;
     }
+    for (uint32_t i = 0; i < reply->attempts; i++) {
+        if (attempts[i].size > WIRE_ADDRESS_BYTES) {
+            return -EPROTO;
+        }
+    }
     size_t expected = sizeof *reply + reply->attempts * sizeof *attempts;
     return (size_t)size == expected ? 0 : -EPROTO;
 }
