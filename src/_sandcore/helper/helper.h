@@ -127,6 +127,9 @@ int supervisor_start(struct helper *helper);
 /* In its copy that is to be a lane: closes what is its own. */
 void supervisor_drop(void);
 
+/* In a lane: takes the policy's filter; where it asks, the listener goes to the supervisor. */
+int listener_take_filter(struct helper *helper);
+
 /* What the commands of a lane tried to reach and did not, in memory that it shares with who answers
  * their connects; a lane says where one command ends and the next begins. */
 struct attempts *attempts_share(void);

@@ -5,10 +5,8 @@
 #include "sys.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,7 +15,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { LOOK_NS = 250000000, SECOND_NS = 1000000000, FILTER_WAIT_KILLABLE = 1 << 5 };
+enum { LOOK_NS = 250000000, SECOND_NS = 1000000000 };
 
 struct command {
     int32_t pid, pidfd;
@@ -52,44 +50,6 @@ static int enter_lane(struct helper *helper, struct stage_report *report)
     return (int)error;
 }
 
-/* Whoever holds the listener answers for the commands, so it goes to the supervisor at once, and with
- * it the top of this lane's tree, where their paths begin. */
-static int take_asking_filter(const struct helper *helper)
-{
-    const struct plan_filter *filter = &helper->policy.filter;
-    struct sock_fprog program = {.len = (unsigned short)filter->count,
-                                 .filter = (struct sock_filter *)(uintptr_t)filter->code};
-    unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | FILTER_WAIT_KILLABLE;
-    long top = SYS_4(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    if (top < 0) {
-        return (int)top;
-    }
-    long listener = SYS_3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
-    if (listener == -EINVAL) { /* before Linux 5.19 */
-        flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
-        listener = SYS_3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
-    }
-    int error = (int)listener;
-    if (listener >= 0) {
-        const int32_t fds[2] = {(int32_t)listener, (int32_t)top};
-        error = helper_send_bytes(helper->handover, "!", 1, fds, 2);
-        SYS_1(SYS_close, listener);
-    }
-    SYS_1(SYS_close, top);
-    return error;
-}
-
-static int take_filter(struct helper *helper)
-{
-    if (helper->handover < 0) {
-        return child_install_filter(&helper->policy.filter);
-    }
-    int error = take_asking_filter(helper);
-    SYS_1(SYS_close, helper->handover);
-    helper->handover = -1;
-    return error;
-}
-
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
     int entered = enter_lane(helper, report);
@@ -111,7 +71,7 @@ static int confine_lane(struct helper *helper, struct stage_report *report)
     SYS_1(SYS_close, HELPER_RULESET);
     if (error == 0) {
         report->stage = STAGE_FILTER;
-        error = take_filter(helper);
+        error = listener_take_filter(helper);
     }
     return (int)error;
 }

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 import _sandcore
-from sandbox.backends.attempts import refused_connects
 from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
@@ -221,8 +220,7 @@ class LinuxSeat:
         """See ``Seat.run``."""
         guard = self._confinement.guard
         if guard is None:
-            outcome = self._run(request)
-            return outcome, refused_connects(outcome)
+            return self._run(request), ()
         guard.before()
         try:
             outcome = self._run(request)
@@ -236,7 +234,7 @@ class LinuxSeat:
         denials = guard.after()
         if not outcome.started:
             guard.found(denials)
-        return outcome, (*denials, *refused_connects(outcome))
+        return outcome, denials
 
     def _run(self, request: Request) -> Outcome:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import cast
 
 import _sandcore
-from sandbox.backends.attempts import refused_connects
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import forget
@@ -59,11 +58,11 @@ class LaneRunning:
             raise ConfinementLost(str(error), self._after()) from None
         if outcome is None:
             return None
-        found, denials = cast(Outcome, outcome), self._after()
-        if not found.started and self._guard is not None:
+        denials = self._after()
+        if not outcome.started and self._guard is not None:
             self._guard.found(denials)  # there is no result of this one
             self._denials = ()
-        return found, (*denials, *refused_connects(found))
+        return cast(Outcome, outcome), denials
 
     def kill(self) -> None:
         """See ``Running.kill``."""
