@@ -17,6 +17,7 @@ U32 = 0xFFFFFFFF
 
 KILL_PROCESS = 0x80000000
 ALLOW = 0x7FFF0000
+ASK = 0x7FC00000  # a supervisor
 
 
 def refuse(errno: int) -> int:

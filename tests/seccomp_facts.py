@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from bpfsim import ALLOW, Program, refuse
+from bpfsim import ALLOW, ASK, Program, refuse
 from ccore import ffi, lib
 
 X86_64, AARCH64 = 0xC000003E, 0xC00000B7
 I386, ARM, RISCV64 = 0x40000003, 0x40000028, 0xC00000F3
 NONE, FULL = 0, 1
-PTRACE, IPC, SCOPED = 1, 2, 4
+PTRACE, IPC, SCOPED, SUPERVISED = 1, 2, 4, 8
 DENY, ABSENT = refuse(errno.EPERM), refuse(errno.ENOSYS)
 
 
@@ -70,6 +70,10 @@ class Variant:
     def scoped(self) -> bool:
         return bool(self.flags & SCOPED)
 
+    @property
+    def supervised(self) -> bool:
+        return bool(self.flags & SUPERVISED)
+
     def options(self) -> object:
         return ffi.new(
             "struct seccomp_options *",
@@ -89,9 +93,10 @@ def compiled(variant: Variant) -> Program:
     return Program.of(out[0:count])
 
 
-VARIANTS = [Variant(*v) for v in product((X86_64, AARCH64), (NONE, FULL), range(8))]
-# Argument checks differ by network and SCOPED only (and PTRACE turns one of them off).
-FEW_VARIANTS = [v for v in VARIANTS if v.flags in (0, PTRACE | SCOPED)]
+FLAGS = (*range(8), SUPERVISED, PTRACE | SUPERVISED, 15)
+VARIANTS = [Variant(*v) for v in product((X86_64, AARCH64), (NONE, FULL), FLAGS)]
+# Argument checks differ by network, SCOPED and SUPERVISED only (PTRACE turns one of them off).
+FEW_VARIANTS = [v for v in VARIANTS if v.flags in (0, PTRACE | SCOPED, PTRACE | SUPERVISED)]
 
 
 def numbers(arch: int) -> dict[str, int]:
@@ -135,6 +140,8 @@ def socket_passes(v: Variant, family: int, kind: int, protocol: int) -> bool:
         return kind in (STREAM, DGRAM) and protocol in (0, 6, 17)
     if family == NETLINK:
         return kind in (RAW, DGRAM) and protocol == 0
+    if family == UNIX and v.supervised:
+        return pair_passes(v, family, kind)
     return family == UNIX and v.scoped
 
 
@@ -155,7 +162,7 @@ def passes(v: Variant, name: str, args: Sequence[int]) -> bool:
         case "socketpair":
             return pair_passes(v, a[0], a[1])
         case "connect":
-            return v.network == FULL or v.scoped
+            return v.network == FULL or v.scoped  # without a supervisor
         case "sendto":
             return sendto_passes(v, a[3], (*args, 0, 0, 0, 0, 0)[4])
         case "sendmsg":
@@ -233,6 +240,8 @@ def expected(v: Variant, name: str, args: Sequence[int] = ()) -> int:
         return ABSENT
     if name in DENIED or (name in IPC_CALLS and not v.flags & IPC):
         return DENY
+    if name == "connect" and v.supervised:
+        return ASK
     if name in RULED:
         return ALLOW if passes(v, name, args) else DENY
     return ALLOW

@@ -42,6 +42,7 @@ LADDER = (
     "advice",
     "backends",
     "backends.base",
+    "backends.attempts",
     "denials",
     "request",
     "backends.aliases",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from bpfsim import ALLOW, KILL_PROCESS
+from bpfsim import ALLOW, ASK, KILL_PROCESS
 from conftest import AsUser
 from seccomp_facts import (
     AARCH64,
@@ -32,7 +32,9 @@ from seccomp_facts import (
     JUNK,
     MISSING,
     NONE,
+    PTRACE,
     REFUSED_IOCTLS,
+    SUPERVISED,
     X86_64,
     Variant,
     numbers,
@@ -42,6 +44,7 @@ SOURCE = Path(__file__).parent / "trysyscall.c"
 ARCH = {"x86_64": X86_64, "aarch64": AARCH64}[os.uname().machine]
 NUMBERS = numbers(ARCH)
 VARIANTS = [Variant(ARCH, network, flags) for network in (NONE, FULL) for flags in (0, 7)]
+VARIANTS += [Variant(ARCH, FULL, PTRACE | SUPERVISED)]
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
 only_x86_64 = pytest.mark.skipif(ARCH != X86_64, reason="i386 and x32 exist on x86_64 only")
 BEYOND = (337, 400, 423, 470, 471, 600, 9999, -1)  # numbers that have no row
@@ -54,7 +57,7 @@ Runner = Callable[..., subprocess.CompletedProcess[str]]
 
 # Refused whatever the arguments: such that the kernel itself would find fault with them.
 NONSENSE: list[Attempt] = [
-    (name, (0x7F3A1100, 0) if name == "msgget" else (-1,) * 6)
+    (name, {"msgget": (0x7F3A1100, 0), "sysfs": (0, 0, 0)}.get(name, (-1,) * 6))
     for name in (*DENIED, *MISSING, *IPC_CALLS)
     if name in NUMBERS
 ]
@@ -176,6 +179,7 @@ def simulated(variant: Variant, call: Attempt) -> int:
 RESULTS = {
     DENY: str(errno.EPERM),
     ABSENT: str(errno.ENOSYS),
+    ASK: str(errno.ENOSYS),  # nobody listens: the kernel refuses
     KILL_PROCESS: f"signal {int(signal.SIGSYS)}",
 }
 

@@ -13,13 +13,27 @@ from collections.abc import Iterator
 
 import pytest
 from bpfsim import ALLOW, AND, BRANCHES, U32, Program
-from seccomp_facts import ABSENT, FULL, I386, NONE, PTRACE, RULED, Variant, argument_classes
+from seccomp_facts import (
+    ABSENT,
+    FULL,
+    I386,
+    NONE,
+    PTRACE,
+    RULED,
+    SUPERVISED,
+    Variant,
+    argument_classes,
+)
 from test_seccomp_live import ARCH, BEYOND, FOREIGN, NONSENSE, NUMBERS, X32_NUMBERS, resolved
 from test_seccomp_live import RULED as ATTEMPTS
 
 Call = tuple[int, tuple[int, ...], int]
-# What lanes get: in namespaces, and (or with the network of the host) with Landlock alone.
-VARIANTS = [Variant(ARCH, FULL, PTRACE), Variant(ARCH, NONE, PTRACE)]
+# What lanes get: in namespaces, with the network of the host, and with Landlock alone.
+VARIANTS = [
+    Variant(ARCH, FULL, PTRACE | SUPERVISED),
+    Variant(ARCH, FULL, PTRACE),
+    Variant(ARCH, NONE, PTRACE),
+]
 
 
 def every_call() -> Iterator[Call]:

@@ -125,9 +125,12 @@ def refusing(variant: Variant) -> Program:
     made = new_filter(variant.arch, libseccomp.ALLOW)
     denied = [*DENIED, *(() if variant.flags & IPC else IPC_CALLS)]
     denied += [] if variant.flags & PTRACE else ["ptrace"]
-    denied += [] if variant.scoped or variant.network == FULL else ["connect"]
+    open_to_all = variant.scoped or variant.network == FULL or variant.supervised
+    denied += [] if open_to_all else ["connect"]
     add_by_name(made, variant.arch, EPERM, denied)
     add_by_name(made, variant.arch, ENOSYS, list(MISSING))
+    if variant.supervised:
+        made.add_rule(libseccomp.NOTIFY, "connect")
     if libseccomp.system_arch() == TOKENS[variant.arch]:
         named = {*known(variant.arch).values(), *NEW.values(), *NEW_X86_64.values()}
         for number in set(range(601)) - named:
@@ -170,7 +173,7 @@ def socket_rules(variant: Variant) -> list[list[object]]:
         for protocol in (0, 6, 17)
     ]
     rules += [[word(0, NETLINK), word(1, kind, KIND), word(2, 0)] for kind in (RAW, DGRAM)]
-    return rules + ([[word(0, UNIX)]] if variant.scoped else [])
+    return rules + (pair_rules(variant) if variant.scoped or variant.supervised else [])
 
 
 def sendto_rules(variant: Variant) -> list[list[object]]:

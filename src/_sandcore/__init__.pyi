@@ -14,6 +14,7 @@ __all__ = [
     "ACCESS_WRITE",
     "FILTER_ALLOW_PTRACE",
     "FILTER_PRIVATE_IPC",
+    "FILTER_SUPERVISED",
     "FILTER_UNIX_SCOPED",
     "HANDLE_MOUNTED",
     "HANDLE_NAMES",
@@ -69,6 +70,7 @@ ACCESS_READ: Final[int]
 ACCESS_WRITE: Final[int]
 FILTER_ALLOW_PTRACE: Final[int]
 FILTER_PRIVATE_IPC: Final[int]
+FILTER_SUPERVISED: Final[int]
 FILTER_UNIX_SCOPED: Final[int]
 HANDLE_MOUNTED: Final[int]
 HANDLE_NAMES: Final[int]
@@ -147,6 +149,8 @@ class Outcome(NamedTuple):
     over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
+    attempts: tuple[tuple[int, int, bytes], ...]
+    attempts_missed: int
 
 @final
 class Policy:

@@ -12,9 +12,10 @@ from errno import ENOTDIR
 from functools import lru_cache
 from typing import Any, Final, TypedDict
 
+from sandbox.backends.attempts import refused_connects
 from sandbox.backends.base import Outcome, Request
 from sandbox.denial import Denial
-from sandbox.denials import Asked, denials_of
+from sandbox.denials import Asked, denials_of, from_supervisor
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Enforcement, Result, Usage
@@ -252,6 +253,8 @@ def result_of(
     output: Sequence[bytes] | None = None,
 ) -> Result:
     """The result of a command that started; ``output``: what it printed, if others read that."""
+    if outcome.attempts:
+        denials += from_supervisor(refused_connects(outcome), asked)
     if outcome.status or outcome.timed_out or outcome.over_memory:
         said = output if output is not None else (outcome.stderr, outcome.stdout)
         denials += denials_of(outcome, asked, enforcement.isolation, said)

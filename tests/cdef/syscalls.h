@@ -1,6 +1,6 @@
 // syscalls.h
 #define SYSCALLS_HIGHEST ...
-enum syscall_action { SYSCALL_ALLOW, SYSCALL_DENY, SYSCALL_ABSENT, SYSCALL_RULE, ... };
+enum syscall_action { SYSCALL_ALLOW, SYSCALL_DENY, SYSCALL_ABSENT, SYSCALL_RULE, SYSCALL_ASK, ... };
 enum syscall_rule { RULE_NONE, RULE_COUNT, ... };
 struct syscall_row {
     const char *name;

@@ -64,6 +64,8 @@ struct wire_reply {
     uint32_t timed_out;
     uint32_t over_memory;
     uint32_t unwatched;
+    uint32_t attempts;
+    uint32_t missed;
     uint32_t reserved;
     struct wire_usage usage;
     int64_t duration_ns;

@@ -66,8 +66,8 @@ with space(Path({str(w)!r})) as box:
     in_space, bare, *ours = done.stdout.splitlines()
     assert in_space == "[]"
     assert "environ" in bare and "cmdline" in bare and "has" in bare, bare
-    assert len(ours) == 6, ours  # a root and a lane
-    lane = ours[5]
+    assert len(ours) == 9, ours  # a root, its supervisor and a lane
+    lane = ours[8]
     assert os.getuid() != 0 or len(json.loads(lane.replace("'", '"'))) <= 12, lane
     for command, environment, files in zip(ours[::3], ours[1::3], ours[2::3], strict=True):
         assert command == repr(b"sandcore-helper\0"), command

@@ -180,6 +180,12 @@ cdef extern from "wire.h" nogil:
         uint64_t user_us, system_us, max_rss_kib
         uint64_t minor_faults, major_faults, in_blocks, out_blocks
         uint64_t voluntary_switches, involuntary_switches
+    enum: WIRE_MAX_ATTEMPTS
+    struct wire_attempt:
+        int32_t error
+        uint16_t type
+        uint16_t size
+        uint8_t *address
     struct wire_reply:
         uint32_t kind
         int32_t pid
@@ -189,6 +195,8 @@ cdef extern from "wire.h" nogil:
         uint32_t scoped
         uint32_t timed_out
         uint32_t over_memory
+        uint32_t attempts
+        uint32_t missed
         wire_usage usage
         int64_t duration_ns
 
@@ -216,7 +224,8 @@ cdef extern from "client.h" nogil:
 cdef extern from "packet.h" nogil:
     int64_t packet_now()
     int packet_send(int socket, const void *packet, size_t size, const int32_t *fds, unsigned count)
-    int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply)
+    int packet_receive(int socket, int64_t deadline_ns, wire_reply *reply,
+                       wire_attempt *attempts)
     int packet_receive_fd(int socket, int64_t deadline_ns, wire_reply *reply, int32_t *fd)
 
 cdef extern from "pump.h" nogil:
@@ -252,6 +261,7 @@ cdef extern from "run.h" nogil:
         int timed_out
         int killed
         int drained_early
+        wire_attempt *attempts
         pump *pump
     int run_start(const run_setup *setup, run_c *r)
     int run_step(run_c *r)
@@ -286,6 +296,7 @@ cdef extern from "seccomp.h" nogil:
     enum: SECCOMP_ALLOW_PTRACE
     enum: SECCOMP_PRIVATE_IPC
     enum: SECCOMP_UNIX_SCOPED
+    enum: SECCOMP_SUPERVISED
     enum: SECCOMP_MAX_INSNS
     struct seccomp_options:
         uint32_t arch

@@ -21,7 +21,8 @@ cdef int64_t _FILE_PATIENCE_NS = 30 * 1000000000
 Outcome = namedtuple(
     "Outcome",
     "started status timed_out stage errno detail stdout stdout_head stdout_total "
-    "stderr stderr_head stderr_total swept drained_early over_memory usage duration")
+    "stderr stderr_head stderr_total swept drained_early over_memory usage duration "
+    "attempts attempts_missed")
 Outcome.__doc__ = """What became of one request.
 
 `started` is False when a stage failed: then `stage`, `errno` and `detail` say which, and nothing ran.
@@ -30,7 +31,9 @@ first `*_head` bytes and the last ones when `*_total` is more than their length.
 that outlived the leader and were ended. `drained_early`: output was still open when they were.
 `over_memory`: the tree was ended because it had too much.
 `usage`: (user s, system s, max rss KiB, minor faults, major faults, blocks in, blocks out, voluntary
-switches, involuntary switches) of the whole tree. `duration` is in seconds."""
+switches, involuntary switches) of the whole tree. `duration` is in seconds.
+`attempts`: connects to what is outside of the sandbox, which were refused: (errno, SOCK_*, address as
+bytes) each, the same one once; `attempts_missed`: how many more there were."""
 
 
 @cython.final
@@ -284,7 +287,7 @@ cdef class Lane:
                 raise raised
             if progress != RUN_DONE:
                 raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
-            return _outcome(&state, (packet_now() - began) / 1e9)
+            return _outcome(&state, state.attempts, (packet_now() - began) / 1e9)
         finally:
             self.running = False
             if self.closed:
@@ -327,7 +330,7 @@ cdef class Lane:
         self.pidfd = pidfd
         if progress == 0:
             return reply.pid
-        self.leave(progress, &reply)
+        self.leave(progress, &reply, NULL)
         return 0
 
     def wait(self, timeout=None):
@@ -335,6 +338,7 @@ cdef class Lane:
         seconds. By one thread at a time. Raises LaneLost, and what a Python signal handler raises;
         that does not end the command."""
         cdef wire_reply reply
+        cdef wire_attempt attempts[WIRE_MAX_ATTEMPTS]
         cdef int64_t until = INT64_MAX if timeout is None else packet_now() + _nanoseconds(timeout)
         cdef int64_t now
         cdef int error
@@ -344,25 +348,25 @@ cdef class Lane:
             # A signal that comes just before the sleep is seen after it.
             now = packet_now()
             turn = min(until, self.lost_ns, now + 1000000000)
-            error = self.receive(turn, &reply)
+            error = self.receive(turn, &reply, attempts)
             now = packet_now()
             if error == 0:
-                self.leave(RUN_DONE if reply.kind == WIRE_DONE else -EPROTO, &reply)
+                self.leave(RUN_DONE if reply.kind == WIRE_DONE else -EPROTO, &reply, attempts)
             elif error != -EINTR and (error != -ETIMEDOUT or now >= self.lost_ns):
-                self.leave(error, &reply)
+                self.leave(error, &reply, NULL)
             else:
                 PyErr_CheckSignals()
                 if now >= until:
                     return None
         return self.outcome
 
-    cdef int receive(self, int64_t until, wire_reply *reply):
+    cdef int receive(self, int64_t until, wire_reply *reply, wire_attempt *attempts):
         cdef int error
         with nogil:
-            error = packet_receive(self.socket, until, reply)
+            error = packet_receive(self.socket, until, reply, attempts)
         return error
 
-    cdef leave(self, int progress, wire_reply *reply):
+    cdef leave(self, int progress, wire_reply *reply, const wire_attempt *attempts):
         """A started command is over: RUN_DONE, or the lane is lost."""
         self.running = False
         if self.pidfd >= 0:
@@ -371,7 +375,7 @@ cdef class Lane:
         if progress != RUN_DONE:
             self.lose()
         else:
-            self.outcome = _started_outcome(reply)
+            self.outcome = _started_outcome(reply, attempts)
         if self.closed:
             self.close()
         if progress != RUN_DONE:
@@ -521,7 +525,17 @@ cdef _kept(const run_c *state, int which):
     return data, kept.head_len, kept.total
 
 
-cdef _outcome(const run_c *state, double duration):
+cdef _attempts(const wire_reply *reply, const wire_attempt *attempts):
+    if reply.kind != WIRE_DONE or reply.attempts == 0:
+        return (), 0
+    found = []
+    for i in range(reply.attempts):
+        one = &attempts[i]
+        found.append((one.error, one.type, (<const char *>one.address)[: one.size]))
+    return tuple(found), reply.missed
+
+
+cdef _outcome(const run_c *state, const wire_attempt *attempts, double duration):
     cdef const wire_reply *reply = &state.reply
     cdef const wire_usage *usage = &reply.usage
     out, out_head, out_total = _kept(state, 1)
@@ -534,15 +548,15 @@ cdef _outcome(const run_c *state, double duration):
         (usage.user_us / 1e6, usage.system_us / 1e6, usage.max_rss_kib, usage.minor_faults,
          usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
          usage.involuntary_switches),
-        duration))
+        duration, *_attempts(reply, attempts)))
 
 
-cdef _started_outcome(const wire_reply *reply):
+cdef _started_outcome(const wire_reply *reply, const wire_attempt *attempts):
     """The same for a command that was started: its streams are the caller's own."""
     cdef run_c state
     memset(&state, 0, sizeof(state))
     state.reply = reply[0]
     if reply.kind == WIRE_DONE:
         state.timed_out = reply.timed_out
-        return _outcome(&state, reply.duration_ns / 1e9)
-    return _outcome(&state, 0.0)
+        return _outcome(&state, attempts, reply.duration_ns / 1e9)
+    return _outcome(&state, NULL, 0.0)

@@ -6,6 +6,7 @@ NET_FULL = SECCOMP_NET_FULL
 FILTER_ALLOW_PTRACE = SECCOMP_ALLOW_PTRACE
 FILTER_PRIVATE_IPC = SECCOMP_PRIVATE_IPC
 FILTER_UNIX_SCOPED = SECCOMP_UNIX_SCOPED
+FILTER_SUPERVISED = SECCOMP_SUPERVISED
 MOUNT_WRITE = POLICY_MOUNT_WRITE
 MOUNT_READ = POLICY_MOUNT_READ
 MOUNT_PIN = POLICY_MOUNT_PIN
@@ -40,7 +41,7 @@ Probe.__doc__ = """What the kernel offers to this process: see probe.h for each 
 SyscallRow = namedtuple("SyscallRow", "name number action rule reason")
 SyscallRow.__doc__ = """One reviewed system call on one architecture under given options.
 
-`number` is -1 where the architecture lacks it; `action` is "allow", "EPERM", "ENOSYS" or "rule";
+`number` is -1 where the architecture lacks it; `action` is "allow", "EPERM", "ENOSYS", "rule" or "ask" (a supervisor);
 `rule` says in words what a rule looks at, `reason` why."""
 
 
@@ -71,7 +72,7 @@ def syscall_rows(*, network, flags=0, arch=0):
     options.flags = flags
     rows = []
     for i in range(count):
-        action = ("allow", "EPERM", "ENOSYS", "rule")[seccomp_action(&options, &table[i])]
+        action = ("allow", "EPERM", "ENOSYS", "rule", "ask")[seccomp_action(&options, &table[i])]
         rule = syscalls_rule_text(table[i].rule) if action == "rule" else NULL
         rows.append(SyscallRow(
             table[i].name.decode(), syscalls_number(&table[i], options.arch), action,

@@ -154,15 +154,20 @@ int packet_receive_fds(int socket, struct wire_reply *reply, int32_t *fds, unsig
     return size == sizeof *reply ? 0 : -EPROTO;
 }
 
-int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
+int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply,
+                   struct wire_attempt *attempts)
 {
-    ssize_t size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
+    struct iovec parts[2] = {
+        {.iov_base = reply, .iov_len = sizeof *reply},
+        {.iov_base = attempts, .iov_len = WIRE_MAX_ATTEMPTS * sizeof *attempts}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t size = recvmsg(socket, &message, MSG_DONTWAIT);
     if (size < 0 && errno == EAGAIN) {
         int error = packet_await(socket, deadline_ns);
         if (error) {
             return error;
         }
-        size = recv(socket, reply, sizeof *reply, MSG_DONTWAIT);
+        size = recvmsg(socket, &message, MSG_DONTWAIT);
     }
     if (size < 0) {
         return errno == ECONNRESET ? -EPIPE : -errno;
@@ -170,7 +175,16 @@ int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply)
     if (size == 0) {
         return -EPIPE;
     }
-    return size == sizeof *reply ? 0 : -EPROTO;
+    if (size < (ssize_t)sizeof *reply || reply->attempts > WIRE_MAX_ATTEMPTS) {
+        return -EPROTO;
+    }
+    for (uint32_t i = 0; i < reply->attempts; i++) {
+        if (attempts[i].size > WIRE_ADDRESS_BYTES) {
+            return -EPROTO;
+        }
+    }
+    size_t expected = sizeof *reply + reply->attempts * sizeof *attempts;
+    return (size_t)size == expected ? 0 : -EPROTO;
 }
 
 int packet_receive_fd(int socket, int64_t deadline_ns, struct wire_reply *reply, int32_t *fd)

@@ -16,8 +16,10 @@ int packet_send_request(int socket, const uint8_t *request, size_t size, const i
                         unsigned fd_count);
 
 /* Receives one reply, waiting until the deadline (CLOCK_MONOTONIC, ns) at most. 0, -EPIPE when the
- * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. */
-int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply);
+ * other side is gone, -ETIMEDOUT, -EPROTO, -EINTR. attempts, of which there is room for
+ * WIRE_MAX_ATTEMPTS, gets as many as the reply says. */
+int packet_receive(int socket, int64_t deadline_ns, struct wire_reply *reply,
+                   struct wire_attempt *attempts);
 
 /* Receives one reply that is there, with its fds (close-on-exec; -1 where there are none); max is at
  * most WIRE_MAX_FDS. As packet_receive, and -EAGAIN. */

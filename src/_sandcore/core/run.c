@@ -162,7 +162,7 @@ static int sweep(struct run *run)
 /* A packet from the lane: RUN_DONE, 0 to go on, or a negative errno. */
 static int take_reply(struct run *run)
 {
-    int error = packet_receive(run->lane, packet_now(), &run->reply);
+    int error = packet_receive(run->lane, packet_now(), &run->reply, run->attempts);
     if (error == -EINTR || error == -ETIMEDOUT) {
         return 0;
     }

@@ -34,6 +34,7 @@ struct run {
     struct wire_reply reply; /* DONE or FAILED, once run_step returned RUN_DONE */
     int timed_out, killed;   /* why it was ended early */
     int drained_early;       /* output was cut off: somebody still held the pipe */
+    struct wire_attempt attempts[WIRE_MAX_ATTEMPTS]; /* as many as the reply says */
     /* Private to run.c. */
     struct pump *pump;
     int32_t held[2]; /* the command's ends of the outputs that we capture; -1: closed */

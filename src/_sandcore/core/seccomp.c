@@ -6,7 +6,7 @@
 
 #include "bpf.h"
 
-#define FLAGS_KNOWN ((uint32_t)(SECCOMP_ALLOW_PTRACE | SECCOMP_PRIVATE_IPC | SECCOMP_UNIX_SCOPED))
+#define FLAGS_KNOWN (2u * SECCOMP_SUPERVISED - 1u) /* all up to the last one */
 
 /* The kernel's numbers, which headers of ours may lack or hide behind a C library's. */
 #define X32_FIRST 0x40000000u
@@ -38,7 +38,7 @@
 #endif
 
 /* Leaves of the tree: the fixed answers, then one per rule. */
-enum { LEAF_ABSENT, LEAF_ALLOW, LEAF_DENY, LEAF_KILL, LEAF_RULES };
+enum { LEAF_ABSENT, LEAF_ALLOW, LEAF_DENY, LEAF_KILL, LEAF_ASK, LEAF_RULES };
 #define LEAF_COUNT (LEAF_RULES + RULE_COUNT)
 
 struct seccomp_build {
@@ -64,6 +64,9 @@ enum syscall_action seccomp_action(const struct seccomp_options *options,
     case RULE_IPC:
         return seccomp_has(options, SECCOMP_PRIVATE_IPC) ? SYSCALL_ALLOW : SYSCALL_DENY;
     case RULE_CONNECT:
+        if (seccomp_has(options, SECCOMP_SUPERVISED)) {
+            return SYSCALL_ASK;
+        }
         return full || scoped ? SYSCALL_ALLOW : SYSCALL_DENY;
     case RULE_SENDTO:
         return full || !scoped ? SYSCALL_RULE : SYSCALL_ALLOW;
@@ -118,9 +121,9 @@ static bpf_label seccomp_socketpair(struct seccomp_build *b)
     return seccomp_equal(b, 0, FAMILY_UNIX, seccomp_unix(b), b->deny);
 }
 
-/* With the network open connect must be too, and it cannot be seen whereto: no AF_UNIX then, or the
- * control sockets of the host's services would be in reach. Raw, ICMP, MPTCP, SCTP and the like are
- * other protocols than TCP and UDP, and pass Landlock's TCP rules. */
+/* With the network open connect must be too, and it cannot be seen whereto: without a supervisor no
+ * AF_UNIX then, or the host's control sockets would be in reach. Raw, ICMP, MPTCP, SCTP and the like
+ * are other protocols than TCP and UDP, and pass Landlock's TCP rules. */
 static bpf_label seccomp_socket(struct seccomp_build *b)
 {
     static const uint32_t protocols[] = {0, 6 /* TCP */, 17 /* UDP */};
@@ -129,8 +132,8 @@ static bpf_label seccomp_socket(struct seccomp_build *b)
     bpf_label route = seccomp_equal(b, 2, NETLINK_ROUTE, b->allow, b->deny);
     bpf_label netlink = seccomp_type(b, TYPE_RAW, TYPE_DGRAM, route);
     bpf_label others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_NETLINK, netlink, b->deny);
-    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED)) {
-        others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_UNIX, b->allow, others);
+    if (seccomp_has(b->options, SECCOMP_UNIX_SCOPED | SECCOMP_SUPERVISED)) {
+        others = bpf_branch(&b->writer, BPF_JEQ, FAMILY_UNIX, seccomp_unix(b), others);
     }
     static const uint32_t families[] = {FAMILY_INET, FAMILY_INET6};
     bpf_any(&b->writer, families, COUNT(families), inet, others);
@@ -283,8 +286,10 @@ static uint32_t seccomp_shared(const struct seccomp_options *options, uint32_t r
 /* Which leaf each number up to the highest reviewed one has; writes the checks that are needed. */
 static void seccomp_leaves(struct seccomp_build *b, uint8_t leaves[SYSCALLS_HIGHEST + 1])
 {
-    static const uint8_t fixed[] = {
-        [SYSCALL_ALLOW] = LEAF_ALLOW, [SYSCALL_DENY] = LEAF_DENY, [SYSCALL_ABSENT] = LEAF_ABSENT};
+    static const uint8_t fixed[] = {[SYSCALL_ALLOW] = LEAF_ALLOW,
+                                    [SYSCALL_DENY] = LEAF_DENY,
+                                    [SYSCALL_ABSENT] = LEAF_ABSENT,
+                                    [SYSCALL_ASK] = LEAF_ASK};
     size_t count;
     const struct syscall_row *rows = syscalls_table(&count);
     memset(leaves, LEAF_ABSENT, SYSCALLS_HIGHEST + 1);
@@ -342,6 +347,9 @@ int seccomp_compile(const struct seccomp_options *options, struct sock_filter *o
     struct bpf_writer *w = &b.writer;
     b.leaf[LEAF_KILL] = bpf_return(w, SECCOMP_RET_KILL_PROCESS);
     b.leaf[LEAF_ABSENT] = bpf_return(w, SECCOMP_RET_ERRNO | ENOSYS);
+    if (seccomp_has(options, SECCOMP_SUPERVISED)) {
+        b.leaf[LEAF_ASK] = bpf_return(w, SECCOMP_RET_USER_NOTIF);
+    }
     b.leaf[LEAF_DENY] = b.deny = bpf_return(w, SECCOMP_RET_ERRNO | EPERM);
     b.leaf[LEAF_ALLOW] = b.allow = bpf_return(w, SECCOMP_RET_ALLOW);
     seccomp_dispatch(&b);

@@ -6,7 +6,8 @@
  * install costs.
  *
  * Answers: allowed; EPERM for what is refused; ENOSYS for what is not in the table; the process is
- * killed (SIGSYS) for a foreign architecture and, on x86_64, for a number of the x32 ABI. Of those
+ * killed (SIGSYS) for a foreign architecture and, on x86_64, for a number of the x32 ABI; where there
+ * is a supervisor it is asked about connect (ENOSYS for all while nobody listens). Of those numbers
  * -1 is excepted and gets ENOSYS: no ABI has a call -1, it is what a tracer writes to skip one.
  * Arguments of 32 bits are compared by their low word only, as the kernel reads them; pointers by
  * both words. */
@@ -31,6 +32,8 @@ enum {
     SECCOMP_PRIVATE_IPC = 1u << 1,  /* SysV IPC and POSIX queues are the sandbox's own: allowed */
     SECCOMP_UNIX_SCOPED = 1u << 2,  /* Landlock decides which unix sockets are reached (ABI 9):
                                      * AF_UNIX of any type, connect and addressed sends allowed */
+    SECCOMP_SUPERVISED = 1u << 3,   /* a supervisor tells own sockets from the host's: it is asked
+                                     * about every connect; AF_UNIX stream and seqpacket allowed */
 };
 
 struct seccomp_options {

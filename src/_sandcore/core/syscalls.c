@@ -207,10 +207,11 @@ static const struct syscall_row syscalls_rows[] = {
 
 static const char *const syscalls_rule_texts[RULE_COUNT] = {
     [RULE_CLONE] = "flags without CLONE_NEW* and CLONE_PARENT",
-    [RULE_SOCKET] = "AF_UNIX stream and seqpacket without network; with it AF_INET and AF_INET6 stream and "
-                    "datagram (protocol 0, TCP, UDP) and NETLINK_ROUTE; any AF_UNIX where Landlock resolves it",
+    [RULE_SOCKET] = "AF_UNIX stream and seqpacket without network or with a supervisor; with network AF_INET and "
+                    "AF_INET6 stream and datagram (protocol 0, TCP, UDP) and NETLINK_ROUTE; any AF_UNIX where "
+                    "Landlock resolves it",
     [RULE_SOCKETPAIR] = "AF_UNIX stream and seqpacket; any AF_UNIX where Landlock resolves it",
-    [RULE_CONNECT] = "allowed with network, or where Landlock resolves unix sockets",
+    [RULE_CONNECT] = "allowed with network, or where Landlock resolves unix sockets; a supervisor is asked first",
     [RULE_SENDTO] = "no address without network; no MSG_FASTOPEN with it",
     [RULE_SENDMSG] = "no MSG_FASTOPEN with network",
     [RULE_SENDMMSG] = "no MSG_FASTOPEN with network",

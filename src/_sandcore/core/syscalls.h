@@ -18,6 +18,7 @@ enum syscall_action {
     SYSCALL_DENY = 1,   /* EPERM: exists, and is refused */
     SYSCALL_ABSENT = 2, /* ENOSYS: programs fall back as on a kernel without it */
     SYSCALL_RULE = 3,   /* decided by the rule from the arguments or the options */
+    SYSCALL_ASK = 4,    /* a supervisor makes the call in the command's place, or refuses it */
 };
 
 enum syscall_rule {

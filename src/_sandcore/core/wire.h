@@ -37,6 +37,8 @@
 #define WIRE_MAX_SCRATCH 4u /* directories of the sandbox's own that come with the first READY */
 #define WIRE_MAX_PATH 4096u /* with its NUL, as the kernel has it */
 #define WIRE_MAX_FDS (PLAN_MAX_FDS + 1) /* of the command, and the memory file */
+#define WIRE_MAX_ATTEMPTS 32u
+#define WIRE_ADDRESS_BYTES 112u /* the longest, struct sockaddr_un, has 110 */
 
 /* The status of a root process that leaves its notes to the caller. */
 enum { HELPER_DUE = 2 };
@@ -138,9 +140,19 @@ struct wire_reply {
     uint32_t timed_out;   /* DONE, in the background: its time was up */
     uint32_t over_memory; /* DONE: the tree was ended because it had too much */
     uint32_t unwatched; /* READY of the root: directories in which a replaced file stays unmasked */
+    uint32_t attempts;  /* DONE: how many struct wire_attempt follow in the packet */
+    uint32_t missed;    /* DONE: how many more there were; the same one twice is one */
     uint32_t reserved;
     struct wire_usage usage; /* DONE */
     int64_t duration_ns;     /* DONE, in the background: from start to end */
+};
+
+/* A connect to something outside of the sandbox, which was refused. */
+struct wire_attempt {
+    int32_t error; /* errno, positive */
+    uint16_t type; /* SOCK_STREAM, ... */
+    uint16_t size; /* bytes of the address */
+    uint8_t address[WIRE_ADDRESS_BYTES];
 };
 
 /* How many pointers wire_parse needs for this request: three arrays with their terminators. */

@@ -121,7 +121,8 @@ uint32_t helper_sweep(const struct helper *helper, int32_t leader, int32_t *lead
     }
 }
 
-void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count)
+static int send_message(int socket, struct iovec *parts, size_t part_count, const int32_t *fds,
+                        unsigned count)
 {
     union {
         struct cmsghdr header;
@@ -129,14 +130,35 @@ void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds,
     } control = {.header = {.cmsg_level = SOL_SOCKET,
                             .cmsg_type = SCM_RIGHTS,
                             .cmsg_len = CMSG_LEN(sizeof(int32_t) * count)}};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
     if (count > 0 && count <= WIRE_MAX_FDS) {
         memcpy(CMSG_DATA(&control.header), fds, sizeof *fds * count);
         message.msg_control = &control;
         message.msg_controllen = CMSG_SPACE(sizeof(int32_t) * count);
     }
-    SYS_3(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
+    long sent = SYS_3(SYS_sendmsg, socket, &message, MSG_NOSIGNAL);
+    return sent < 0 ? (int)sent : 0;
+}
+
+int helper_send_bytes(int socket, const void *bytes, size_t size, const int32_t *fds,
+                      unsigned count)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
+    return send_message(socket, &part, 1, fds, count);
+}
+
+void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count)
+{
+    helper_send_bytes(socket, reply, sizeof *reply, fds, count);
+}
+
+void helper_send_done(int socket, const struct wire_reply *reply,
+                      const struct wire_attempt *attempts)
+{
+    struct iovec parts[2] = {
+        {.iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply},
+        {.iov_base = (void *)(uintptr_t)attempts, .iov_len = reply->attempts * sizeof *attempts}};
+    send_message(socket, parts, 2, 0, 0);
 }
 
 int helper_has_namespaces(const struct helper *helper)

@@ -52,11 +52,15 @@ struct helper {
     int32_t scoped;       /* the signal scope of the process at hand was proved */
     int32_t group;        /* of the root, as numbered outside of all namespaces */
     uint32_t processes;   /* of the lane to start: how many at one time; 0: any number */
+    int32_t signals;      /* signalfd of the root; -1: this is another process */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
     struct masks masks;   /* of the root */
     struct plants *plants;
     struct journal journal;
-    int32_t closed; /* the caller said so, and looks after its own */
+    int32_t closed;            /* the caller said so, and looks after its own */
+    int32_t supervisor;        /* of the root: socket to the process that has the lanes; -1 */
+    int32_t handover;          /* of a lane: socket on which its listener goes there; -1 */
+    struct attempts *attempts; /* of a lane; NULL: nobody notes any */
 };
 
 /* Ends every process below this one and reaps it. *leader_status gets the wait status of `leader`
@@ -97,8 +101,44 @@ int helper_has_namespaces(const struct helper *helper);
  * at the end of the stream, or a negative errno; -EMSGSIZE when it did not fit. */
 long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned max);
 
-/* Sends a reply, with fds (WIRE_MAX_FDS at the most). */
+/* Sends bytes, with fds (WIRE_MAX_FDS at the most). Zero or a negative errno. */
+int helper_send_bytes(int socket, const void *bytes, size_t size, const int32_t *fds,
+                      unsigned count);
+
+/* The same for a reply, behind which attempts follow where it says so. */
 void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count);
+void helper_send_done(int socket, const struct wire_reply *reply,
+                      const struct wire_attempt *attempts);
+
+/* In a copy of the root that is to be something else: closes what is the root's own. */
+void root_drop(struct helper *helper);
+
+/* Starts a lane as a child of this process. */
+void helper_start_lane(struct helper *helper, int socket);
+
+/* Reaps children: false when one was killed or stopped, or ended otherwise than its owner asked. */
+int helper_children_are_well(void);
+
+/* In namespaces: the process between root and lanes. It is the first one of a pid namespace that is
+ * around those of the lanes, starts them for the root, and connects in the place of their commands.
+ * Zero or a negative errno. */
+int supervisor_start(struct helper *helper);
+
+/* In its copy that is to be a lane: closes what is its own. */
+void supervisor_drop(void);
+
+/* In a lane: takes the policy's filter; where it asks, the listener goes to the supervisor. */
+int listener_take_filter(struct helper *helper);
+
+/* What the commands of a lane tried to reach and did not, in memory that it shares with who answers
+ * their connects; a lane says where one command ends and the next begins. */
+struct attempts *attempts_share(void);
+void attempts_begin(struct attempts *attempts);
+uint32_t attempts_current(const struct attempts *attempts);
+void attempts_note(struct attempts *attempts, uint32_t command, const struct wire_attempt *one);
+void attempts_end(const struct attempts *attempts, struct wire_reply *reply);
+const struct wire_attempt *attempts_all(const struct attempts *attempts);
+void attempts_drop(struct attempts *attempts);
 
 /* One request from its packet to its child. */
 struct request {

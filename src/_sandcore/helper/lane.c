@@ -69,7 +69,11 @@ static int confine_lane(struct helper *helper, struct stage_report *report)
     }
     helper->scoped |= helper_has_namespaces(helper) && SYS_0(SYS_getpid) == 1;
     SYS_1(SYS_close, HELPER_RULESET);
-    return error == 0 ? child_install_filter(&helper->policy.filter) : (int)error;
+    if (error == 0) {
+        report->stage = STAGE_FILTER;
+        error = listener_take_filter(helper);
+    }
+    return (int)error;
 }
 
 static void note_ended(struct command *command, int32_t pid, int32_t status,
@@ -204,7 +208,8 @@ static int attend(const struct helper *helper, int socket, struct command *comma
                               .usage = command->usage,
                               .duration_ns =
                                   command->background ? helper_now() - command->began_ns : 0};
-    helper_send(socket, &done, 0, 0);
+    attempts_end(helper->attempts, &done);
+    helper_send_done(socket, &done, attempts_all(helper->attempts));
     return 1;
 }
 
@@ -268,6 +273,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     struct command command = {.background = request->background};
     watch_memory(helper, request, &command.memory);
     plants_begin(helper);
+    attempts_begin(helper->attempts);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.
      * Who asked for a command in the background wants to know whether there is one. */
     request_start(helper, request, SIGCHLD | (request->background ? CLONE_VFORK : 0u), 0);

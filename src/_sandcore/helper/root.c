@@ -155,6 +155,10 @@ static int set_up(struct helper *helper, struct stage_report *report)
         report->stage = STAGE_HELPER;
         error = confine_root(helper);
     }
+    if (error == 0 && helper_has_namespaces(helper)) {
+        report->stage = STAGE_LANE;
+        error = supervisor_start(helper);
+    }
     if (error == 0) {
         report->stage = STAGE_NONE;
     }
@@ -162,16 +166,25 @@ static int set_up(struct helper *helper, struct stage_report *report)
     return (int)error;
 }
 
-static void start_lane(struct helper *helper, int socket, int signals)
+void root_drop(struct helper *helper)
+{
+    if (helper->signals >= 0) {
+        close_fd(HELPER_CONTROL);
+        close_fd(HELPER_CALLER);
+        close_fd(helper->signals);
+        close_fd(helper->children);
+        masks_drop(&helper->masks);
+        helper->signals = -1;
+    }
+}
+
+void helper_start_lane(struct helper *helper, int socket)
 {
     unsigned long spaces = helper_has_namespaces(helper) ? CLONE_NEWPID | CLONE_NEWNS : 0;
     long pid = SYS_5(SYS_clone, SIGCHLD | spaces, 0, 0, 0, 0);
     if (pid == 0) {
-        close_fd(HELPER_CONTROL);
-        close_fd(HELPER_CALLER);
-        close_fd(signals);
-        close_fd(helper->children);
-        masks_drop(&helper->masks);
+        root_drop(helper);
+        supervisor_drop();
         lane_main(helper, socket);
     }
     if (pid < 0) {
@@ -182,8 +195,9 @@ static void start_lane(struct helper *helper, int socket, int signals)
 }
 
 /* A lane that ends by itself with status 0 was closed by the caller. Anything else (killed, stopped,
- * an orphan that only a dead lane leaves) means that a command has turned on its lane. */
-static int lanes_are_well(void)
+ * an orphan that only a dead lane leaves) means that a command has turned on its lane. What has lanes
+ * below it in the root's place ends likewise. */
+int helper_children_are_well(void)
 {
     for (;;) {
         int32_t status = 0;
@@ -198,10 +212,10 @@ static int lanes_are_well(void)
 }
 
 /* Children that ended, directories that changed. False: all of this must end. */
-static int take_signals(struct helper *helper, int signals)
+static int take_signals(struct helper *helper)
 {
     struct signalfd_siginfo info[8];
-    long size = SYS_3(SYS_read, signals, info, sizeof info);
+    long size = SYS_3(SYS_read, helper->signals, info, sizeof info);
     int error = 0;
     for (long i = 0; error == 0 && i < size / (long)sizeof info[0]; i++) {
         if (info[i].ssi_signo == MASKS_SIGNAL) {
@@ -210,11 +224,11 @@ static int take_signals(struct helper *helper, int signals)
             error = masks_mend(&helper->masks, -1);
         }
     }
-    return error == 0 && lanes_are_well();
+    return error == 0 && helper_children_are_well();
 }
 
 /* The caller's next word: a lane, or to be a nursery, which does not come back. */
-static int take_order(struct helper *helper, int signals)
+static int take_order(struct helper *helper)
 {
     union {
         uint32_t kind;
@@ -224,24 +238,30 @@ static int take_order(struct helper *helper, int signals)
     int32_t socket;
     long size = helper_receive(HELPER_CONTROL, &order, sizeof order, &socket, 1);
     if (size == sizeof order.direct && order.kind == WIRE_DIRECT) {
-        close_fd(signals);
+        close_fd(helper->signals);
         nursery_main(helper, order.direct.cookie);
     }
     helper->closed = size == sizeof order.kind && order.kind == WIRE_CLOSE;
     if (size != sizeof order.lane || order.kind != WIRE_LANE || socket < 0) {
         return 0;
     }
+    if (helper_has_namespaces(helper)) {
+        int error =
+            helper_send_bytes(helper->supervisor, &order.lane, sizeof order.lane, &socket, 1);
+        close_fd(socket);
+        return error == 0;
+    }
     helper->processes = order.lane.processes;
-    start_lane(helper, socket, signals);
+    helper_start_lane(helper, socket);
     return 1;
 }
 
 /* Serves until the caller closes, the caller ends, a lane is attacked, or a mask cannot be kept. */
-static void watch(struct helper *helper, int signals)
+static void watch(struct helper *helper)
 {
     struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
                                {.fd = HELPER_CALLER, .events = POLLIN},
-                               {.fd = signals, .events = POLLIN}};
+                               {.fd = helper->signals, .events = POLLIN}};
     for (;;) {
         struct timespec pause = {.tv_sec = JOURNAL_RENEW_NS / 1000000000};
         long ready = SYS_5(SYS_ppoll, events, 3, &pause, 0, 0);
@@ -255,10 +275,10 @@ static void watch(struct helper *helper, int signals)
         if (events[1].revents) {
             return;
         }
-        if (events[2].revents && !take_signals(helper, signals)) {
+        if (events[2].revents && !take_signals(helper)) {
             return;
         }
-        if (events[0].revents && !take_order(helper, signals)) {
+        if (events[0].revents && !take_order(helper)) {
             return;
         }
     }
@@ -296,18 +316,19 @@ static void send_ready(const struct helper *helper, const struct stage_report *r
 
 void root_main(void)
 {
-    struct helper helper = {.children = -1};
+    struct helper helper = {.children = -1, .supervisor = -1, .handover = -1};
     uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
                                           UINT64_C(1) << (SIGIO - 1) |
                                           UINT64_C(1) << (MASKS_SIGNAL - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
     SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
-    long signals = SYS_4(SYS_signalfd4, NEVER, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
-    struct stage_report report = {.stage = STAGE_HELPER, .error = (int32_t)-signals, .detail = -1};
-    int error = signals < 0 ? (int)signals : set_up(&helper, &report);
+    helper.signals =
+        (int32_t)SYS_4(SYS_signalfd4, NEVER, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct stage_report report = {.stage = STAGE_HELPER, .error = -helper.signals, .detail = -1};
+    int error = helper.signals < 0 ? helper.signals : set_up(&helper, &report);
     send_ready(&helper, &report);
     if (error == 0) {
-        watch(&helper, (int)signals);
+        watch(&helper);
         helper_sweep(&helper, 0, 0, 0);
         if (!helper.closed) {
             plants_settle(&helper);

@@ -89,6 +89,8 @@ class Outcome(NamedTuple):
     bytes and the last ones where ``stdout_total`` is more than its length. ``swept``: processes
     that outlived the command and were ended; ``drained_early``: its output was still open then.
     ``over_memory``: its tree was ended because it had too much.
+    ``attempts``: connects to what is outside of the sandbox: (errno, kind of socket, address as the
+    kernel has it) each; ``attempts_missed``: how many more.
     ``usage``: seconds of user and system time, KiB at the largest, and six counters.
     """
 
@@ -109,6 +111,8 @@ class Outcome(NamedTuple):
     over_memory: bool
     usage: tuple[float, float, int, int, int, int, int, int, int]
     duration: float
+    attempts: tuple[tuple[int, int, bytes], ...] = ()
+    attempts_missed: int = 0
 
 
 class Question(NamedTuple):

@@ -49,7 +49,7 @@ def _explained(error: _sandcore.StageError, blob: _sandcore.Policy) -> Exception
         path = os.fsdecode(blob.rules[error.detail][0])
     if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
         path = os.fsdecode(blob.mounts[error.detail][0])
-    elif error.stage in ("namespaces", "mounts"):
+    elif error.stage in ("namespaces", "mounts", "lane"):
         return NamespacesFailed(error.stage, error.errno or 0)
     return start_error(error.stage, error.errno or 0, path)
 

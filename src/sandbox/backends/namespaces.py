@@ -237,8 +237,9 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
 def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:
     """The blob of a policy with this layout; ``abi`` 0: without Landlock.
 
-    Sockets of the internet's families reach the loopback of the sandbox's own network. Those of
-    the host's file system are out of reach because there are none of that family but pairs.
+    With a network of its own a supervisor makes each connect: it reaches the sandbox's loopback and
+    the sockets of its commands, not those of the host. With the host's network there are no sockets
+    of the file system but pairs.
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
@@ -255,12 +256,15 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
         )
         for mount in layout.mounts
     ]
+    flags = _sandcore.FILTER_ALLOW_PTRACE
+    if policy.network != "full":
+        flags |= _sandcore.FILTER_SUPERVISED
     return _sandcore.compile_policy(
         rules if abi else (),
         abi=abi,
         handle=handle if abi else 0,
         network=_sandcore.NET_FULL,
-        filter_flags=_sandcore.FILTER_ALLOW_PTRACE,
+        filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
         mounts=mounts,
         own_network=policy.network != "full",

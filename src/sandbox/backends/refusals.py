@@ -31,7 +31,7 @@ def explain_refusal(stage: str, number: int) -> Refusal:
     """The refusal of a stage with an errno.
 
     ``namespaces``: making them; ``mounts``: what is in them; ``proc``: a lane's own /proc;
-    ``lane``: a pid namespace.
+    ``lane``: a pid namespace; ``filter``: a filter that asks a supervisor.
     """
     for ask in _ASKED:
         found = ask(stage, number)
@@ -41,6 +41,15 @@ def explain_refusal(stage: str, number: int) -> Refusal:
     what = "a pid namespace is" if stage == "lane" else what
     text = f"{what} refused here ({os.strerror(number)})"
     return Refusal(text, f"{_DOCTOR}; an outer sandbox or a security module forbids it")
+
+
+def _by_another_supervisor(stage: str, number: int) -> Refusal | None:
+    """A process has one listener at most, and a sandbox in namespaces needs it for its connects."""
+    if stage != "filter":
+        return None
+    cause = f"a supervisor of connects cannot be had here ({os.strerror(number)})"
+    mend = "an outer sandbox has the one listener there may be, or its filter forbids another"
+    return Refusal(cause, f"{mend}: {_DOCTOR}")
 
 
 def _too_many(stage: str, number: int) -> Refusal | None:
@@ -111,6 +120,7 @@ def _by_old_kernel(stage: str, number: int) -> Refusal | None:
 
 
 _ASKED: tuple[Callable[[str, int], Refusal | None], ...] = (
+    _by_another_supervisor,
     _too_many,
     _in_ours,
     _for_root_only,

@@ -1,0 +1,63 @@
+/* Numbers in what /proc says of a command's processes and of their open files. */
+#define _GNU_SOURCE
+#include "supervisor.h"
+#include "sys.h"
+#include "text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+enum { PATH_BYTES = 64, TEXT_BYTES = 2048 };
+
+static char *put(char *at, const char *text)
+{
+    size_t length = strlen(text);
+    memcpy(at, text, length + 1);
+    return at + length;
+}
+
+static int digit(char text)
+{
+    if (text >= '0' && text <= '9') {
+        return text - '0';
+    }
+    return text >= 'a' && text <= 'f' ? text - 'a' + 10 : 16;
+}
+
+static int64_t read_number(int proc, const char *path, const char *line, int base)
+{
+    char text[TEXT_BYTES];
+    long fd = SYS_4(SYS_openat, proc, path, O_RDONLY | O_CLOEXEC, 0);
+    long size = fd < 0 ? fd : SYS_3(SYS_read, fd, text, sizeof text);
+    long length = (long)strlen(line);
+    if (fd >= 0) {
+        SYS_1(SYS_close, fd);
+    }
+    for (long i = 0; i + length < size; i++) {
+        if ((i > 0 && text[i - 1] != '\n') || memcmp(text + i, line, (size_t)length) != 0) {
+            continue;
+        }
+        uint64_t number = 0;
+        for (i += length + 1; i < size && digit(text[i]) < base; i++) {
+            number = number * (uint64_t)base + (uint64_t)digit(text[i]);
+        }
+        return (int64_t)number;
+    }
+    return size < 0 ? size : -ENOENT;
+}
+
+int64_t status_number(int proc, uint64_t process, const char *line, int base)
+{
+    char path[PATH_BYTES], digits[TEXT_NUMBER];
+    put(put(path, text_of(process, digits)), "/status");
+    return read_number(proc, path, line, base);
+}
+
+int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, int base)
+{
+    char path[PATH_BYTES], digits[TEXT_NUMBER];
+    char *at = put(put(path, text_of(process, digits)), "/fdinfo/");
+    put(at, text_of((uint64_t)fd, digits));
+    return read_number(proc, path, line, base);
+}
