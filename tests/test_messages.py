@@ -119,3 +119,16 @@ def test_a_megabyte_of_hostile_output_costs_little(line: bytes) -> None:
 
 def test_output_without_a_key_is_only_searched() -> None:
     assert list(claims(b"sandbox: denied! no permission\n" * 1000)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Traceback (most recent call last):\n  File "/o/synchronize.py", line 57, in __init__\n'
+        "    make(\nPermissionError: [Errno 13] Permission denied",
+        "Error: spawn EACCES: permission denied\n    at go (/o/child_process.js:1:2)",
+        "  at o.Main(/o/Main.java)\njava.io.IOException: Permission denied",
+    ],
+)
+def test_files_of_a_stack_are_not_what_was_refused(text: str) -> None:
+    assert not [path for path in first(text).paths if "/" in path]

@@ -71,6 +71,8 @@ _QUOTED = re.compile(r"""(?:\$?'[^'\n]+'|\\'|"[^"\n]+"|‘[^‘’\n]+’|`[^'`\
 _PIECE = re.compile(r"""(\$?)(?:'([^'\n]+)'|"([^"\n]+)"|‘([^‘’\n]+)’|`([^'`\n]+)['`])|\\(')""")
 _ABSOLUTE = re.compile(r"(?<![\w./~-])/[^\s:'\"()<>|,;]+")
 _BEHIND = re.compile(r"(?:Exception)?: (/[^\n]+)")
+# Where in a program it happened: Python's and JavaScript's stacks, with files that nobody wrote to.
+_FRAME = re.compile(r"\s*(?:File \"|at )")
 _HOST = re.compile(
     r"(?:resolve host(?:name)?:?|lookup|eai_again|dial tcp|connect to(?! server)|host=)"
     r"\s*'?\[?([\w.-]*[\w]|[0-9a-f:]+)\]?"
@@ -123,8 +125,9 @@ def _claim(tail: bytes, start: int, at: int, length: int, cause: Cause) -> Claim
     after = os.fsdecode(tail[at + length : end if end >= 0 else at + _LINE]).rstrip("\r")
     context = [os.fsdecode(line) for line in _lines_before(tail, start)]
     paths = _paths(before, after)
-    if not paths:  # cargo, Rust: the path is in a line of its own above
-        paths = [path for line in reversed(context) for path in _ABSOLUTE.findall(line)]
+    if not paths and "Errno" not in before:  # cargo, Rust: the path is in a line of its own above
+        above = [line for line in reversed(context) if not _FRAME.match(line)]
+        paths = [path for line in above for path in _ABSOLUTE.findall(line)]
     line = before + os.fsdecode(tail[at : at + length]) + after
     around = "\n".join([*context, line])
     host = None

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from casekit import (
+    NAMESPACES,
     NO_WRITE_TEXT,
     confined,
     git,
@@ -117,8 +118,11 @@ def case_32_a_hook_behind_a_renamed_parent_is_not_on_the_host(w: Path, o: Path) 
 
 def case_32_nor_behind_a_nested_repository_that_nobody_named(w: Path, o: Path) -> None:
     repository(w / "sub")
-    confined("mv sub bak && mkdir -p sub/.git/hooks && echo evil >sub/.git/hooks/pre-commit", w)
-    assert not (w / "sub/.git/hooks/pre-commit").exists()
+    result = confined(
+        "mv sub bak && mkdir -p sub/.git/hooks && echo evil >sub/.git/hooks/pre-commit", w
+    )
+    is_planted = (w / "sub/.git/hooks/pre-commit").exists()
+    assert not is_planted if NAMESPACES else "protected" in weaker(result)
 
 
 def _names(place: Path) -> list[str]:

@@ -62,6 +62,9 @@ def case_70_cargo_builds(w: Path, o: Path) -> None:
 
 def case_71_java_opens_a_datagram_socket_offline(w: Path, o: Path) -> None:
     code = "import socket\nsocket.socket(type=socket.SOCK_DGRAM).bind(('127.0.0.1', 0))"
+    if not NAMESPACES:
+        assert errno_of(code, w) == "EPERM" and "loopback" in weaker(confined("true", w))
+        return
     assert errno_of(code, w) == ""
     if shutil.which("jshell"):
         text = "new java.net.DatagramSocket(0, java.net.InetAddress.getLoopbackAddress()).close()"

@@ -116,6 +116,10 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         yield Weaker("namespaces", refusal.cause, refusal.mend)
     cause = "/proc shows the names and arguments of the host's processes"
     yield Weaker("process-names", cause, _NAMESPACES)
+    cause = "no sockets of the internet, nor Unix sockets but pairs: a program cannot have servers"
+    if resolved.policy.network == "full":
+        cause = "no Unix sockets but pairs: a program cannot have servers on them"
+    yield Weaker("loopback", cause, _NAMESPACES)
     if resolved.policy.network != "full":  # with it there is no AF_UNIX at all
         cause = "a command may take the name of an abstract socket that a program outside asks for"
         yield Weaker("abstract-names", cause, _NAMESPACES)
