@@ -120,3 +120,21 @@ def test_what_is_expected_to_fail_is_explained_to_the_reader() -> None:
     text = (ROOT / "docs" / "inside.md").read_text()
     for one in all_rows():
         assert f"`{one.name}`" in text or f"`{one.name.partition('-')[0]}-*`" in text, one.name
+
+
+def test_a_row_that_fails_is_told_from_one_that_works(tmp_path: Path) -> None:
+    """The runner: what is printed last, and not the status alone, is the answer."""
+    (tmp_path / "sample.py").write_text(
+        "from insidekit import Row, bash\n"
+        "ROWS = {'works': Row(bash('touch f')), 'fails': Row(bash('touch /usr/f')),\n"
+        "        'stops': Row('true'), 'reads': Row('cat ~/.npmrc', home=True)}\n"
+    )
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(TESTS), str(tmp_path)])}
+    seen = {}
+    for name in ("works", "fails", "stops", "reads"):
+        place = tmp_path / name
+        place.mkdir()
+        command = [sys.executable, "-c", RUNNER, "sample", name, str(place)]
+        done = subprocess.run(command, env=os.environ | path, capture_output=True, text=True)
+        seen[name] = done.returncode == 0 and json.loads(done.stdout)["works"]
+    assert seen == {"works": True, "fails": False, "stops": False, "reads": False}
