@@ -72,7 +72,7 @@ def find(tool: str) -> str | None:
 
 def run(one: One, isolation: str, who: str) -> subprocess.CompletedProcess[str]:
     """Runs a row in a directory of its own, which is not in the private `/tmp`."""
-    tools = [os.path.dirname(find(tool) or "/bin") for tool in one.row.needs]
+    tools = [os.path.realpath(os.path.dirname(find(tool) or "/bin")) for tool in one.row.needs]
     path = ":".join(dict.fromkeys([*PATH.split(":"), *tools]))
     more = {"SANDBOX_ISOLATION": ISOLATIONS[isolation], "PATH": path}
     place = Path(tempfile.mkdtemp(prefix="sandcore-", dir="/var/tmp"))
