@@ -47,7 +47,6 @@ class Row:
     - ``files``: by name, what is in the workspace; ``prepare`` is run in it on the host.
     - ``needs``: program -> Debian package.
     - ``answers``: by isolation, isolation-user or user; what is missing works.
-    - ``waits``: what has to come before it works in namespaces.
     - ``home``: whether it reads HOME: then its output is the same without the secrets.
     - ``betrays``: a command, and what it prints outside because of the secrets.
     """
@@ -57,7 +56,6 @@ class Row:
     prepare: str = ""
     needs: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    waits: str = ""
     home: bool = False
     betrays: tuple[str, str] = ("", "")
     policy: Callable[[], sandbox.SandboxPolicy] = sandbox.workspace_write

@@ -54,13 +54,8 @@ def parameters() -> Iterator[object]:
     for one in all_rows():
         for isolation in ISOLATIONS:
             for who in ("root", "user"):
-                marks = []
-                row = one.row
-                if isolation == "namespaces" and row.waits and row.answer(isolation, who) == WORKS:
-                    reason = row.waits
-                    marks = [pytest.mark.xfail(reason=reason, raises=DidNotWork, strict=True)]
                 name = f"{one.name}-{isolation}-{who}"
-                yield pytest.param(one, isolation, who, id=name, marks=marks)
+                yield pytest.param(one, isolation, who, id=name)
 
 
 def find(tool: str) -> str | None:

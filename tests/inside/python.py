@@ -129,7 +129,6 @@ print("works")
 _NO_INET = "without a network namespace there is no loopback of its own, and no inet socket"
 _NO_SHM = "/dev/shm is the host's there, and not writable"
 _UNIX = "a Unix socket cannot be told from a service's: connecting is refused"
-_SUPERVISOR = "sockets of the file system pass a supervisor of connect, which is not there yet"
 
 
 def _pool(what: str, method: str) -> Row:
@@ -139,8 +138,7 @@ def _pool(what: str, method: str) -> Row:
         "executor": Fails("Permission denied", _NO_SHM),
         "manager": Fails("Operation not permitted", _UNIX),
     }
-    waits = _SUPERVISOR if what == "manager" or method == "forkserver" else ""
-    return Row(**script(_POOLS, what, method), answers={"landlock": landlock[what]}, waits=waits)
+    return Row(**script(_POOLS, what, method), answers={"landlock": landlock[what]})
 
 
 ROWS = {

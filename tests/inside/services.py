@@ -11,7 +11,6 @@ import sandbox
 _NO_INET = "without a network namespace there is no loopback of its own, and no inet socket"
 _NO_IPC = "System V memory is shared with every process of the user there"
 _OWN = "PostgreSQL's own answer to root"
-_SUPERVISOR = "sockets of the file system pass a supervisor of connect, which is not there yet"
 _PG = {"initdb": "postgresql", "psql": "postgresql-client"}
 
 
@@ -31,7 +30,6 @@ def _postgres(host: str, options: str) -> Row:
             "landlock-root": Fails("cannot be run as root", _OWN),
             "landlock": Fails("Operation not permitted", _NO_IPC),
         },
-        waits="" if host.startswith("127") else _SUPERVISOR,
     )
 
 
