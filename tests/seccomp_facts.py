@@ -27,11 +27,12 @@ DENIED = words("""
     process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd unshare
     setns mount umount2 pivot_root move_mount open_tree fsopen fsconfig fsmount fspick mount_setattr
     chroot name_to_handle_at open_by_handle_at bpf perf_event_open userfaultfd add_key request_key
-    keyctl fanotify_init fanotify_mark modify_ldt migrate_pages move_pages create_module init_module
-    finit_module delete_module get_kernel_syms query_module kexec_load kexec_file_load reboot swapon
-    swapoff acct quotactl quotactl_fd settimeofday clock_settime clock_adjtime adjtimex sethostname
-    setdomainname iopl ioperm vhangup syslog nfsservctl lookup_dcookie uselib ustat sysfs _sysctl
-    getpmsg putpmsg afs_syscall tuxcall security get_thread_area
+    keyctl mq_open mq_unlink fanotify_init fanotify_mark modify_ldt migrate_pages move_pages
+    create_module init_module finit_module delete_module get_kernel_syms query_module kexec_load
+    kexec_file_load reboot swapon swapoff acct quotactl quotactl_fd settimeofday clock_settime
+    clock_adjtime adjtimex sethostname setdomainname iopl ioperm vhangup syslog nfsservctl
+    lookup_dcookie uselib ustat sysfs _sysctl getpmsg putpmsg afs_syscall tuxcall security
+    get_thread_area
 """)
 MISSING = words("""
     io_uring_setup io_uring_enter io_uring_register clone3 statmount listmount lsm_get_self_attr
@@ -39,8 +40,7 @@ MISSING = words("""
     file_setattr open_tree_attr
 """)
 IPC_CALLS = words("""
-    shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open
-    mq_unlink
+    shmget shmat shmctl shmdt msgget msgsnd msgrcv msgctl semget semop semtimedop semctl
 """)
 
 # What came after the headers and the libseccomp of Debian 12 (the numbers of both architectures).

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -86,7 +86,12 @@ class Runs:
     Those of one case run one after the other: each looks for its own processes by their arguments.
     """
 
-    def __init__(self, wanted: Iterable[tuple[Case, str, str]]) -> None:
+    def __init__(
+        self,
+        wanted: Iterable[tuple[Case, str, str]],
+        run: Callable[..., subprocess.CompletedProcess[str]],
+    ) -> None:
+        self._run = run
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
         self._futures = {one: Future[subprocess.CompletedProcess[str]]() for one in wanted}
         for _, group in groupby(self._futures, key=lambda one: one[0]):
@@ -95,7 +100,7 @@ class Runs:
     def _run_all(self, group: list[tuple[Case, str, str]]) -> None:
         for one in group:
             try:
-                self._futures[one].set_result(run_in_a_place(*one))
+                self._futures[one].set_result(self._run(*one))
             except BaseException as error:
                 self._futures[one].set_exception(error)
 
@@ -111,7 +116,7 @@ def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     names = ("case", "who", "isolation")
     wanted = [call.params for call in calls if call is not None and {*names} <= {*call.params}]
-    made = Runs(tuple(params[name] for name in names) for params in wanted)
+    made = Runs((tuple(params[name] for name in names) for params in wanted), run_in_a_place)
     yield made
     made.close()
 
@@ -150,7 +155,7 @@ def run_in_a_place(case: Case, who: str, isolation: str) -> subprocess.Completed
 
 
 def run_as_root(
-    words: list[str], home: Path, more: Mapping[str, str] | None = None
+    words: list[str], home: Path, more: Mapping[str, str] | None = None, runner: str = RUNNER
 ) -> subprocess.CompletedProcess[str]:
     if os.getuid() != 0:
         pytest.skip("needs root")
@@ -163,13 +168,13 @@ def run_as_root(
         **(more or {}),
     }
     return subprocess.run(
-        [sys.executable, "-c", RUNNER, *words],
+        [sys.executable, "-c", runner, *words],
         capture_output=True,
         text=True,
         env=env,
         cwd=home,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=200,
     )
 
 

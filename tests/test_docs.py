@@ -54,7 +54,9 @@ def test_the_protected_names_are_those_of_the_reference() -> None:
     assert f"`{' '.join(sandbox.SandboxPolicy().protected)}`" in text
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, "SECURITY.md", "docs/decisions.md"])
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, "SECURITY.md", "docs/decisions.md", "docs/inside.md"]
+)
 def test_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text()
     targets = re.findall(r"\]\((?!http)([^)#]+)", text)

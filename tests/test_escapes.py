@@ -96,7 +96,8 @@ _BY_NAMESPACES: dict[str, str] = {
         "EACCES",
     ),
     **dict.fromkeys(
-        _ids("FSR09h FSR09i PRC01 PRC02 PRC04 PRC14 PRC16 PRC17 SYS05 OWN03 OWN04"), "ENOENT"
+        _ids("FSR09h FSR09i PRC01 PRC02 PRC04 PRC14 PRC16 PRC17 SYS05 IPC07 IPC08 OWN03 OWN04"),
+        "ENOENT",
     ),
     **dict.fromkeys(_ids("PRC05 PRC08 PRC09 PRC10 PRC10b PRC10c PRC10d PRC13"), "ESRCH"),
     **dict.fromkeys(_ids("FSW14 OWN01"), "EPERM"),

@@ -333,14 +333,15 @@ def markers(isolation: str, network: str, tmp: str) -> dict[str, str]:
     """What the sandbox itself sets: the marks of a confined command and its temporary directory.
 
     ``TMPPREFIX`` is where zsh puts here-documents, whatever TMPDIR says; ``XDG_CACHE_HOME`` is
-    where tools keep caches that they cannot work without (go, uv).
+    where tools keep caches that they cannot work without (go, pip, uv), and npm has a name of its
+    own for it.
     """
     marks = {"SANDBOX": isolation} if isolation != "none" else {}
     if network == "none":
         marks["SANDBOX_NETWORK_DISABLED"] = "1"
     if tmp:
         marks.update(TMPDIR=tmp, TEMP=tmp, TMP=tmp, TMPPREFIX=f"{tmp}/zsh")
-        marks["XDG_CACHE_HOME"] = f"{tmp}/cache"
+        marks.update(XDG_CACHE_HOME=f"{tmp}/cache", npm_config_cache=f"{tmp}/cache/npm")
     return marks
 
 

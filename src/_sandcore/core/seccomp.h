@@ -29,7 +29,7 @@ enum seccomp_network {
 
 enum {
     SECCOMP_ALLOW_PTRACE = 1u << 0, /* of own children: a Landlock domain keeps outsiders safe */
-    SECCOMP_PRIVATE_IPC = 1u << 1,  /* SysV IPC and POSIX queues are the sandbox's own: allowed */
+    SECCOMP_PRIVATE_IPC = 1u << 1,  /* SysV IPC is the sandbox's own: allowed */
     SECCOMP_UNIX_SCOPED = 1u << 2,  /* Landlock decides which unix sockets are reached (ABI 9):
                                      * AF_UNIX of any type, connect and addressed sends allowed */
     SECCOMP_SUPERVISED = 1u << 3,   /* a supervisor tells own sockets from the host's: it is asked

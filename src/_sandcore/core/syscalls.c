@@ -30,6 +30,7 @@
 #define WHY_SURFACE "much kernel surface that few programs need; side channels; widened races"
 #define WHY_KEYS "kernel keyrings are shared with the user's other processes; Landlock sees none"
 #define WHY_FANOTIFY "watches what may not be read"
+#define WHY_QUEUES "queues that outlive their command, and that nothing lists"
 #define WHY_LDT "16-bit segments: a history of holes, needed by emulators only"
 #define WHY_PAGES "acts on the memory of other processes"
 #define WHY_LSM "sets and tells labels of security modules; programs fall back to /proc/self/attr"
@@ -79,6 +80,7 @@ static const struct syscall_row syscalls_rows[] = {
     DENY(add_key, 248, 217, WHY_KEYS), DENY(request_key, 249, 218, WHY_KEYS),
     DENY(keyctl, 250, 219, WHY_KEYS),
     DENY(fanotify_init, 300, 262, WHY_FANOTIFY), DENY(fanotify_mark, 301, 263, WHY_FANOTIFY),
+    DENY(mq_open, 240, 180, WHY_QUEUES), DENY(mq_unlink, 241, 181, WHY_QUEUES),
     DENY(modify_ldt, 154, -1, WHY_LDT),
     DENY(migrate_pages, 256, 238, WHY_PAGES), DENY(move_pages, 279, 239, WHY_PAGES),
     DENY(create_module, 174, -1, WHY_PRIVILEGED), DENY(init_module, 175, 105, WHY_PRIVILEGED),
@@ -125,7 +127,6 @@ static const struct syscall_row syscalls_rows[] = {
     RULE(msgrcv, 70, 188, RULE_IPC, WHY_IPC), RULE(msgctl, 71, 187, RULE_IPC, WHY_IPC),
     RULE(semget, 64, 190, RULE_IPC, WHY_IPC), RULE(semop, 65, 193, RULE_IPC, WHY_IPC),
     RULE(semtimedop, 220, 192, RULE_IPC, WHY_IPC), RULE(semctl, 66, 191, RULE_IPC, WHY_IPC),
-    RULE(mq_open, 240, 180, RULE_IPC, WHY_IPC), RULE(mq_unlink, 241, 181, RULE_IPC, WHY_IPC),
 
     OK(read, 0, 63), OK(write, 1, 64), OK(open, 2, -1), OK(close, 3, 57), OK(stat, 4, -1),
     OK(fstat, 5, 80), OK(lstat, 6, -1), OK(poll, 7, -1), OK(lseek, 8, 62), OK(mmap, 9, 222),

@@ -226,6 +226,9 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset);
 /* Opens the sandbox's own directories again where a command has closed them. */
 void mounts_reopen(const struct policy_view *policy);
 
+/* Removes what commands left in this process's IPC namespace, whose objects are all of its user's. */
+void ipc_clear(void);
+
 /* As the first process of a pid namespace, with capabilities: at most this many others at one time,
  * threads counted; 0: any number. -EOPNOTSUPP where the kernel cannot. */
 int limits_take_processes(uint32_t most);

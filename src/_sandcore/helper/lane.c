@@ -296,6 +296,9 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     request_release(request);
     drop_signals();
     mounts_reopen(&helper->policy);
+    if (helper_has_namespaces(helper)) {
+        ipc_clear();
+    }
     return present;
 }
 

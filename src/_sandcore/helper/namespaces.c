@@ -165,7 +165,7 @@ int namespaces_begin(const struct policy_view *policy, struct namespaces *spaces
     static _Alignas(16) uint8_t stack[MAKER_STACK];
     int own_network = (policy->header->flags & POLICY_OWN_NETWORK) != 0;
     int32_t pair[2];
-    spaces->slow = CLONE_NEWIPC | CLONE_NEWUTS | (own_network ? CLONE_NEWNET : 0);
+    spaces->slow = CLONE_NEWUTS | (own_network ? CLONE_NEWNET : 0);
     long error = SYS_4(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
     if (error < 0) {
         return (int)error;

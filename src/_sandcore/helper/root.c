@@ -17,6 +17,7 @@
 #include <time.h>
 
 enum { NEVER = -1, SIGSET_BYTES = 8 };
+#define LANE_SPACES (CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC)
 
 static void close_fd(int fd)
 {
@@ -180,7 +181,7 @@ void root_drop(struct helper *helper)
 
 void helper_start_lane(struct helper *helper, int socket)
 {
-    unsigned long spaces = helper_has_namespaces(helper) ? CLONE_NEWPID | CLONE_NEWNS : 0;
+    unsigned long spaces = helper_has_namespaces(helper) ? LANE_SPACES : 0;
     long pid = SYS_5(SYS_clone, SIGCHLD | spaces, 0, 0, 0, 0);
     if (pid == 0) {
         root_drop(helper);

@@ -256,7 +256,7 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
         )
         for mount in layout.mounts
     ]
-    flags = _sandcore.FILTER_ALLOW_PTRACE
+    flags = _sandcore.FILTER_ALLOW_PTRACE | _sandcore.FILTER_PRIVATE_IPC
     if policy.network != "full":
         flags |= _sandcore.FILTER_SUPERVISED
     return _sandcore.compile_policy(

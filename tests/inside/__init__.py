@@ -1,0 +1,1 @@
+"""Ordinary work: rows of what must work inside, by subject."""
