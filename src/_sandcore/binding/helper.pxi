@@ -94,8 +94,8 @@ cdef class Helper:
             self.ordered = -1
 
     def __dealloc__(self):
-        self.cancel()
         if self.c.owner:  # else it was never started, and fd 0 is not ours
+            self.cancel()
             with nogil:
                 client_close(&self.c)
 
