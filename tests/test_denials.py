@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import casekit
@@ -20,7 +21,8 @@ from conftest import TESTS, AsUser
 from seccomp_facts import DENIED
 from test_cases import RUNNER, run_as_root
 
-from sandbox.denials import _SYSCALLS, Asked, from_supervisor, guesses
+from sandbox.denial import Evidence
+from sandbox.denials import _SYSCALLS, Asked, from_supervisor, guesses, untold
 from sandbox.limits import Limits
 from sandbox.messages import Claim
 from sandbox.presets import workspace_write
@@ -114,6 +116,12 @@ def test_what_the_supervisor_refused_is_certain(workspace: Path, outside: Path) 
     assert (network.kind, network.what, network.evidence) == ("network", "192.0.2.1:80", "filter")
     assert network.grant is not None and network.certain and socket.certain
     assert (socket.kind, socket.what) == ("socket", "/run/docker.sock")
+    same, host, name, some = (
+        replace(network, what=what, evidence=Evidence.MESSAGE)
+        for what in ("192.0.2.1", "192.0.2.11", "example.com", "the network")
+    )
+    assert untold([same, host, name, some], [network, socket]) == (host, name)
+    assert untold([same, host, name, some], [socket]) == (same, host, name, some)
 
 
 def test_words_alone_give_a_guess_where_the_output_was_not_seen(

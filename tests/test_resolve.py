@@ -276,6 +276,15 @@ def test_case_27_a_git_file_protects_itself_and_what_it_names(place: Path, home:
         f"{place}/main/.git/worktrees/tree",
         f"{place}/main/.git",
     )
+    own, common = f"{place}/main/.git/worktrees/tree", f"{place}/main/.git"
+    found = settle(workspace_write(write=[own]), place / "tree", home)
+    assert own not in found.protected
+    assert {f"{place}/tree/.git", common} <= set(found.protected)
+    found = settle(workspace_write(write=[common]), place / "tree", home)
+    assert {own, common}.isdisjoint(found.protected)
+    assert f"{place}/tree/.git" in found.protected
+    found = settle(workspace_write(write=[place / "main"]), place / "tree", home)
+    assert {own, common} <= set(found.protected)  # a wide grant lifts nothing
 
 
 @pytest.mark.parametrize("content", ["", "gitdir:", "gitdir: none", "something", "\0", "x" * 9999])

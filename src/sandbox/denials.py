@@ -19,12 +19,14 @@ from sandbox.errors import InvalidLimit
 from sandbox.limits import Limits
 from sandbox.messages import Cause, Claim, claims
 from sandbox.paths import ancestors
+from sandbox.protected import leads_to
 from sandbox.refused import Judge
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["DENIALS_MAX", "Asked", "denials_of", "from_supervisor", "guesses"]
+__all__ = ["DENIALS_MAX", "Asked", "denials_of", "from_supervisor", "guesses", "untold"]
 
 DENIALS_MAX = 16
+_SOME_NETWORK = "the network"  # where a message names no host
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1", re.IGNORECASE)
 # Programs of one system call, by the name that their messages begin with.
 _SYSCALLS = {
@@ -88,6 +90,22 @@ def from_supervisor(refused: Sequence[tuple[str, str, int]], asked: Asked) -> tu
     return tuple(_connection(kind, what, Evidence.FILTER, asked) for kind, what, _ in refused)
 
 
+def untold(claimed: Sequence[Denial], told: Sequence[Denial]) -> tuple[Denial, ...]:
+    """What is claimed less what the supervisor has told of: a connection in the command's words.
+
+    A host's name stays: the supervisor saw only that its address was asked for.
+    """
+    known = [denial.what for denial in told if denial.kind is DenialKind.NETWORK]
+
+    def is_known(denial: Denial) -> bool:
+        if denial.certain or denial.kind is not DenialKind.NETWORK:
+            return False
+        hosts = (f"{denial.what}:", f"[{denial.what}]:")
+        return denial.what == _SOME_NETWORK or any(what.startswith(hosts) for what in known)
+
+    return tuple(denial for denial in claimed if not (known and is_known(denial)))
+
+
 def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial, ...]:
     """What a command may have been refused, from its words alone: its output was not seen.
 
@@ -97,8 +115,12 @@ def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial,
     made: list[Claim] = [_worded("EACCES", "read", word) for word in words[1:] if "/" in word]
     if words[0].rpartition("/")[2] == "git" and not _GIT_WRITES.isdisjoint(words[1:]):
         protected = set(asked.resolved.all_protected)
-        gits = [f"{above.rstrip('/')}/.git" for above in ancestors(asked.cwd)]
-        made += [_worded("EROFS", "write", path) for path in gits if path in protected][:1]
+        roots = [
+            above for above in ancestors(asked.cwd) if f"{above.rstrip('/')}/.git" in protected
+        ]
+        for root in roots[:1]:  # a linked worktree's is a file, and written is what it leads to
+            repository = [f"{root.rstrip('/')}/.git", *leads_to(root, ".git")][-1]
+            made += [_worded("EROFS", "write", repository)] if repository in protected else []
     found = [judge.denial(claim) for claim in made[:DENIALS_MAX]]
     return tuple(dict.fromkeys(denial for denial in found if denial is not None))
 
@@ -210,7 +232,7 @@ def _unreached(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
         return None
     if isolation == "namespaces" and _LOOPBACK.fullmatch(claim.host):
         return None  # its own, where nobody answered
-    return _connection("network", claim.host or "the network", Evidence.MESSAGE, asked)
+    return _connection("network", claim.host or _SOME_NETWORK, Evidence.MESSAGE, asked)
 
 
 def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denial:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sandbox.entries import Access
 from sandbox.paths import ancestors, depth, follow
 
-__all__ = ["GUARDED_MAX", "protected_paths"]
+__all__ = ["GUARDED_MAX", "leads_to", "protected_paths"]
 
 GUARDED_MAX = 16  # writable directories that are looked after around each command
 _POINTER_MAX = 4096  # bytes of a .git file or commondir file that are looked at
@@ -25,7 +25,8 @@ def protected_paths(
     """The protected paths of each writable directory, existing or not.
 
     ``granted`` are real paths with their access; a path that one of them makes writable by itself
-    is not protected. The private ``tmp`` is nobody's workspace and has none.
+    is not protected, and with the common directory of a linked worktree neither is its own. The
+    private ``tmp`` is nobody's workspace and has none.
     """
     writes = [path for path, access in granted.items() if access is Access.WRITE]
     lifted = {above for path in writes for above in ancestors(path)}
@@ -36,13 +37,18 @@ def protected_paths(
         for name in names:
             path = f"{root.rstrip('/')}/{name}"
             if path not in lifted:
+                behind = leads_to(root, name)
+                opened = {place for place in behind if granted.get(place) is Access.WRITE}
                 found.append(path)
-                found.extend(_behind(root, name))
+                found.extend(one for one in behind if opened.isdisjoint(ancestors(one)))
     return tuple(dict.fromkeys(found))
 
 
-def _behind(root: str, name: str) -> list[str]:
-    """What a protected path leads to: the target of a link, the git directory of a .git file."""
+def leads_to(root: str, name: str) -> list[str]:
+    """What a protected path leads to: the target of a link, the git directory of a .git file.
+
+    Who wants to write there has to be granted the last of them.
+    """
     target, links = follow(name, root)
     found = [target] if links else []
     if name != ".git" or not os.path.isfile(target):

@@ -105,11 +105,14 @@ class Judge:
         return any(below(path, own) and not below(entry, own) for own in self._own)
 
     def _protecting(self, path: str, is_pinned: bool) -> str:
-        """The protected path that a path lies in, or that keeps it from being moved."""
+        """The protected path that a path lies in, or that keeps it from being moved.
+
+        The outermost: who writes in a linked worktree's git directory writes in the common one too.
+        """
         found = [place for place in self._protected if below(path, place)]
-        if is_pinned:
-            found += [place for place in self._protected if below(place, path)]
-        return found[0] if found else ""
+        if is_pinned and not found:
+            found = [place for place in self._protected if below(place, path)]
+        return min(found, key=len, default="")
 
     def _is_write(self, claim: Claim, place: _Found) -> bool:
         """Whether it was writing that was refused where only reading is allowed."""

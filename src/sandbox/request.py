@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 from sandbox.backends.attempts import refused_connects
 from sandbox.backends.base import Outcome, Request
 from sandbox.denial import Denial
-from sandbox.denials import Asked, denials_of, from_supervisor
+from sandbox.denials import Asked, denials_of, from_supervisor, untold
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Enforcement, Result, Usage
@@ -257,7 +257,7 @@ def result_of(
         denials += from_supervisor(refused_connects(outcome), asked)
     if outcome.status or outcome.timed_out or outcome.over_memory:
         said = output if output is not None else (outcome.stderr, outcome.stdout)
-        denials += denials_of(outcome, asked, enforcement.isolation, said)
+        denials += untold(denials_of(outcome, asked, enforcement.isolation, said), denials)
     code = os.waitstatus_to_exitcode(outcome.status)
     usage = outcome.usage
     return Result(

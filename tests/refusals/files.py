@@ -189,6 +189,27 @@ def git_names_the_repository_that_is_read_only(w: Path, o: Path) -> None:
             assert box.run(script, cwd=w).ok, script
 
 
+def a_linked_worktree_names_the_repository_that_it_belongs_to(w: Path, o: Path) -> None:
+    if shutil.which("git") is None:
+        casekit.skip("needs git: apt-get install git")
+    who = "git -c user.name=a -c user.email=b"
+    subprocess.run(["git", "init", "-q", "main"], cwd=w, check=True)
+    main, tree = w / "main", w / "tree"
+    subprocess.run(f"{who} commit -q --allow-empty -m x", shell=True, cwd=main, check=True)
+    subprocess.run(["git", "worktree", "add", "-q", tree], cwd=main, check=True)
+    commit = f"{who} commit -q --allow-empty -m x"
+    if casekit.NAMESPACES:
+        denial, *_ = refused(tree, commit)
+        assert option(denial) == f"--write {main}/.git"
+        assert denial.grant is not None
+        policy = denial.grant.apply(sandbox.workspace_write(tree))
+    else:  # there it is not in the workspace, and so not writable
+        policy = sandbox.workspace_write(tree).with_write(main / ".git")
+    with sandbox.Sandbox(policy) as box:
+        result = box.run(commit, cwd=tree)
+        assert result.ok, result
+
+
 def a_mode_that_the_policy_allows_is_no_denial(w: Path, o: Path) -> None:
     (w / "000").touch()
     (o / "000").touch()
