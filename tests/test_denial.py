@@ -30,7 +30,7 @@ def test_a_denial_is_a_value_of_plain_parts() -> None:
         (("allow-secret", "/a"), ".allow_secret('/a')", "--allow-secret /a"),
         (("network", "full"), ".with_network('full')", "--network full"),
         (("wall", 9.0), ".with_limits(replace(policy.limits, wall=9.0))", "--timeout 9.0"),
-        (("memory", 1 << 30), None, "--memory 1073741824"),
+        (("memory", 1 << 30), None, "--memory 1024M"),
         (("processes", 4), None, "--processes 4"),
         (("cpu", 4), ".with_limits(replace(policy.limits, cpu=4))", ""),
     ],

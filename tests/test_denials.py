@@ -135,6 +135,11 @@ def test_words_alone_give_a_guess_where_the_output_was_not_seen(
     assert (guess.certain, guess.grant.option) == (False, f"--write {workspace}/.git")
     (guess,) = guesses(["cat", f"{outside}/.npmrc"], given, "landlock")
     assert guess.rule == "secret: npm"
+    barred = workspace_write(workspace).with_deny(workspace / "a.txt")
+    closed = resolve(barred, str(workspace), str(outside), "")
+    named = ["cat", "-n", "b.txt", "a.txt"]
+    (guess,) = guesses(named, given._replace(resolved=closed), "namespaces")
+    assert (guess.what, guess.rule) == (f"{workspace}/a.txt", f"deny: {workspace}/a.txt")
     assert guesses(["git", "log"], given, "namespaces") == ()
     assert guesses(["git", "commit"], given, "landlock") == ()
     assert guesses(["grep", "x", "/etc/passwd"], given, "landlock") == ()

@@ -12,6 +12,7 @@ import pytest
 import secrets_page
 
 import sandbox
+from sandbox.cli.run import command as run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "docs/reference.md"]
@@ -22,11 +23,22 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+# Not for the public: what a class needs for others of this package.
+UNLISTED = {"as_text", "stdout_cut", "stderr_cut", "resolved", "policy"}
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for code in blocks("README.md", "sh")
+    for line in code.splitlines()
+    if line.startswith("sandbox ")
+]
 EXAMPLES = [(name, code) for name in DOCUMENTS for code in blocks(name, "python")]
 
 
+@pytest.mark.parametrize("isolation", ["landlock", "auto"])
 @pytest.mark.parametrize(("document", "code"), EXAMPLES)
-def test_each_example_in_python_runs(document: str, code: str, tmp_path: Path) -> None:
+def test_each_example_in_python_runs(
+    document: str, code: str, isolation: str, tmp_path: Path
+) -> None:
     """In a project and a HOME of its own: an example may be `rm -rf ~`."""
     home, project = tmp_path / "home", tmp_path / "project"
     for path in (home, project, tmp_path / "cache"):
@@ -37,12 +49,48 @@ def test_each_example_in_python_runs(document: str, code: str, tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=project,
-        env={**os.environ, "HOME": str(home)},
+        env={**os.environ, "HOME": str(home), "SANDBOX_ISOLATION": isolation},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     assert (home / "kept").exists()
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_each_command_of_the_readme_is_one(line: str, tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    for path in (home, project):
+        path.mkdir()
+    (project / "Makefile").write_text("all:\n\t@echo made\n")
+    (project / "test_one.py").write_text(
+        "import unittest\nclass One(unittest.TestCase):\n    def test(self): pass\n"
+    )
+    git = "git init -q && git -c user.name=a -c user.email=b commit -q --allow-empty -m x"
+    env = {**os.environ, "HOME": str(home), "SANDBOX_ISOLATION": "auto"}
+    subprocess.run(git, shell=True, cwd=project, check=True, env=env)
+    command = f"{sys.executable} -m {line}"
+    done = subprocess.run(command, shell=True, cwd=project, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    assert [name for name in sandbox.__all__ if not re.search(rf"\b{name}\b", text)] == []
+
+
+@pytest.mark.parametrize("kind", [sandbox.Result, sandbox.Denial, sandbox.Limits, sandbox.Sandbox])
+def test_the_reference_has_what_the_common_classes_offer(kind: type) -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in UNLISTED]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_reference_has_the_options_of_run() -> None:
+    (block,) = [one for one in blocks("docs/reference.md", "") if "sandbox run" in one]
+    shown = set(re.findall(r"--[a-z-]+", block.partition("sandbox debug")[0]))
+    options = {name for option in run_command.params for name in option.opts if name[:2] == "--"}
+    assert shown == options - {"--verbose"}
 
 
 def test_the_page_of_secrets_is_the_table() -> None:

@@ -443,6 +443,18 @@ def test_the_exit_status_says_whether_commands_can_be_confined(
     assert ("cannot" in text.rstrip().splitlines()[-1]) == (status == 1)
 
 
+@pytest.mark.parametrize(
+    ("refusal", "isolation"), [(None, "namespaces"), (("no maps", "a line"), "landlock")]
+)
+def test_it_says_which_isolation_there_is(
+    refusal: tuple[str, str] | None, isolation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor_command(Found(), refusal, reader=reader({}))
+    assert f"confined on this host, isolation {isolation}" in capsys.readouterr().out
+    doctor_command(Found(), refusal, as_json=True, reader=reader({}))
+    assert json.loads(capsys.readouterr().out)["isolation"] == isolation
+
+
 def test_json_has_every_finding(capsys: pytest.CaptureFixture[str]) -> None:
     files = {"/proc/sys/dev/tty/legacy_tiocsti": "1"}
     assert doctor_command(Found(), as_json=True, reader=reader(files)) == 0

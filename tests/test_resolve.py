@@ -287,6 +287,22 @@ def test_case_27_a_git_file_protects_itself_and_what_it_names(place: Path, home:
     assert {own, common} <= set(found.protected)  # a wide grant lifts nothing
 
 
+@pytest.mark.parametrize("above", ["tree", "."])
+def test_what_a_git_file_names_around_itself_is_not_opened_by_the_workspace(
+    above: str, place: Path, home: Path
+) -> None:
+    """A bare repository with its worktree in it, and a git directory that is the worktree."""
+    own, common = place / "bare/worktrees/tree", place / "bare" / above
+    own.mkdir(parents=True)
+    common.mkdir(exist_ok=True)
+    tree = place / "bare/tree"
+    tree.mkdir(exist_ok=True)
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    (own / "commondir").write_text(f"{common}\n")
+    found = settle(workspace_write(write=[tree]), place / "bare", home)
+    assert {f"{tree}/.git", str(own), str(common.resolve())} <= set(found.protected)
+
+
 @pytest.mark.parametrize("content", ["", "gitdir:", "gitdir: none", "something", "\0", "x" * 9999])
 def test_a_git_file_that_names_nothing_protects_only_itself(
     content: str, workspace: Path, home: Path

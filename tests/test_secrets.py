@@ -155,6 +155,15 @@ def test_a_name_that_no_place_has_is_refused(name: str) -> None:
         check_allowed([name])
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("nmp", "npm"), ("gpg", "gnupg"), ("Docker", "docker")]
+)
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(name: str, meant: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        read_only().allow_secret(name)
+    assert meant in raised.value.mend
+
+
 def test_a_path_that_is_no_place_is_refused(home: Path) -> None:
     with pytest.raises(InvalidArgument, match="no place of secrets of this HOME"):
         resolve(read_only().allow_secret(f"{home}/notes"), None, str(home), "")

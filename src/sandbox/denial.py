@@ -88,7 +88,8 @@ class Grant:
         ]
         if not all(word for word, _ in words):
             return ""
-        return " ".join(f"--{word} {shell(os.fsencode(str(value)))}" for word, value in words)
+        written = [f"--{word} {shell(os.fsencode(_size(word, value)))}" for word, value in words]
+        return " ".join(written)
 
     def apply(self, policy: SandboxPolicy) -> SandboxPolicy:
         """The policy with it. Raises what the policy's own functions raise."""
@@ -98,6 +99,12 @@ class Grant:
             else:
                 policy = policy.with_limits(replace(policy.limits, **{word: value}))
         return policy
+
+
+def _size(word: str, value: Any) -> str:
+    """The value of an option as a person writes it: a size as 512M, all else as it is."""
+    whole = word in ("memory", "tmp") and value % (1 << 20) == 0
+    return f"{value >> 20}M" if whole else str(value)
 
 
 @dataclass(frozen=True, slots=True)

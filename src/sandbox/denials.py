@@ -26,6 +26,7 @@ from sandbox.resolve import ResolvedPolicy
 __all__ = ["DENIALS_MAX", "Asked", "denials_of", "from_supervisor", "guesses", "untold"]
 
 DENIALS_MAX = 16
+_WORDS_MAX = 256  # of a command, that are looked at as paths
 _SOME_NETWORK = "the network"  # where a message names no host
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1", re.IGNORECASE)
 # Programs of one system call, by the name that their messages begin with.
@@ -112,7 +113,7 @@ def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial,
     A git command that writes, where the repository is read-only, and paths that may not be read.
     """
     judge = Judge(asked.resolved, isolation, asked.cwd)
-    made: list[Claim] = [_worded("EACCES", "read", word) for word in words[1:] if "/" in word]
+    made: list[Claim] = [_worded("EACCES", "read", word) for word in words[1:] if word[:1] != "-"]
     if words[0].rpartition("/")[2] == "git" and not _GIT_WRITES.isdisjoint(words[1:]):
         protected = set(asked.resolved.all_protected)
         roots = [
@@ -121,8 +122,9 @@ def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial,
         for root in roots[:1]:  # a linked worktree's is a file, and written is what it leads to
             repository = [f"{root.rstrip('/')}/.git", *leads_to(root, ".git")][-1]
             made += [_worded("EROFS", "write", repository)] if repository in protected else []
-    found = [judge.denial(claim) for claim in made[:DENIALS_MAX]]
-    return tuple(dict.fromkeys(denial for denial in found if denial is not None))
+    found = [judge.denial(claim) for claim in made[-_WORDS_MAX:]]
+    once = dict.fromkeys(denial for denial in found if denial is not None)
+    return tuple(once)[-DENIALS_MAX:]
 
 
 def _worded(cause: Cause, act: Any, path: str) -> Claim:

@@ -356,5 +356,5 @@ class Sandbox(Files):
 def checked(policy: object) -> SandboxPolicy:
     """The policy; ``InvalidArgument`` for what is none."""
     if not isinstance(policy, SandboxPolicy):
-        raise InvalidArgument("policy", policy, "is no SandboxPolicy", "read_only(), ...")
+        raise InvalidArgument("policy", policy, "is no SandboxPolicy", "workspace_write(PATH), ...")
     return policy

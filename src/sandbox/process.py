@@ -219,6 +219,10 @@ class Process(Generic[AnyStr]):
         self._attendant.end()
         self._streams.close()
 
+    def __repr__(self) -> str:
+        state = "over" if self._attendant.over else f"pid {self.pid}"
+        return f"<Process {self.args!r} {state}>"
+
     def poll(self) -> Result | None:
         """What came of it, None while it runs. Raises ``SandboxLost`` when the sandbox ended."""
         return self._outcome() if self._mine().settle(0) else None

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 
 from sandbox.entries import Access
-from sandbox.paths import ancestors, depth, follow
+from sandbox.paths import ancestors, below, depth, follow
 
 __all__ = ["GUARDED_MAX", "leads_to", "protected_paths"]
 
@@ -38,9 +38,12 @@ def protected_paths(
             path = f"{root.rstrip('/')}/{name}"
             if path not in lifted:
                 behind = leads_to(root, name)
-                opened = {place for place in behind if granted.get(place) is Access.WRITE}
                 found.append(path)
-                found.extend(one for one in behind if opened.isdisjoint(ancestors(one)))
+                # A grant around the pointer itself (a bare repository as workspace) is of no .git.
+                wide = ancestors(root)
+                opened = [one for one in behind if one in granted and one not in wide]
+                opened = [one for one in opened if granted[one] is Access.WRITE]
+                found.extend(one for one in behind if not any(below(one, at) for at in opened))
     return tuple(dict.fromkeys(found))
 
 

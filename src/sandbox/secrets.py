@@ -345,14 +345,14 @@ def check_allowed(allowed: Iterable[str]) -> None:
     against HOME only when the policy is resolved). Raises ``InvalidArgument``.
     """
     named = [item for item in allowed if item != ALL and not item.startswith("/")]
-    if not named:
-        return
-    names = {row.name for row in (*SECRETS, *MACHINE)}
-    for item in named:
-        if item not in names:
-            near = [name for name in sorted(names) if name in item or item in name]
-            known = f"one of {', '.join(near)}" if near else "see docs/secrets.md for their names"
-            raise InvalidArgument("allow_secrets", item, "no place of secrets has this name", known)
+    names = {row.name for row in (*SECRETS, *MACHINE)} if named else set()
+    for item in [item for item in named if item not in names]:
+        from difflib import get_close_matches  # only who mistyped pays for it
+
+        near = [name for name in sorted(names) if name in item or item in name]
+        near = near or get_close_matches(item, sorted(names))
+        known = f"one of {', '.join(near)}" if near else "see docs/secrets.md for their names"
+        raise InvalidArgument("allow_secrets", item, "no place of secrets has this name", known)
 
 
 def is_allowed(row: Secret, place: str, allowed: Iterable[str]) -> bool:

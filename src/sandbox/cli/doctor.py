@@ -17,21 +17,22 @@ from sandbox.host import HostFacts, Probe, Reader, gather
 MARKS = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
-def verdict(found: tuple[Finding, ...]) -> str:
-    """The last line for people."""
+def verdict(found: tuple[Finding, ...], isolation: str) -> str:
+    """The last line for people; ``isolation``: the strongest that could be had, or empty."""
     if not confinable(found):
         return "Commands cannot be confined on this host."
     count = sum(finding.level == "warn" for finding in found)
-    if count == 0:
-        return "Commands can be confined on this host."
-    return f"Commands can be confined on this host; warnings: {count}."
+    how = f", isolation {isolation}" if isolation else ""
+    warnings = f"; warnings: {count}" if count else ""
+    return f"Commands can be confined on this host{how}{warnings}."
 
 
-def as_document(facts: HostFacts, found: tuple[Finding, ...]) -> str:
+def as_document(facts: HostFacts, found: tuple[Finding, ...], isolation: str) -> str:
     """The findings as JSON."""
     document = {
         "schema": "sandbox-doctor/1",
         "confinable": confinable(found),
+        "isolation": isolation if confinable(found) else "",
         "system": facts.system,
         "distribution": facts.distribution,
         "release": facts.release,
@@ -41,13 +42,13 @@ def as_document(facts: HostFacts, found: tuple[Finding, ...]) -> str:
     return json.dumps(document, indent=2)
 
 
-def as_lines(found: tuple[Finding, ...]) -> str:
+def as_lines(found: tuple[Finding, ...], isolation: str) -> str:
     """The findings as plain text, for pipes: nothing is wrapped, so that mends can be copied."""
     lines = []
     for finding in found:
         lines.append(f"{finding.level:4}  {finding.id}: {finding.what}")
         lines.extend(f"      {label}: {text}" for label, text in details(finding))
-    return "\n".join([*lines, verdict(found)])
+    return "\n".join([*lines, verdict(found, isolation)])
 
 
 def details(finding: Finding) -> list[tuple[str, str]]:
@@ -67,7 +68,7 @@ def as_table(found: tuple[Finding, ...]) -> Table:
     return table
 
 
-def show(found: tuple[Finding, ...]) -> None:
+def show(found: tuple[Finding, ...], isolation: str) -> None:
     """Prints the table, then each mend on a line of its own that the terminal may wrap."""
     console = Console(highlight=False)
     console.print(as_table(found))
@@ -75,7 +76,7 @@ def show(found: tuple[Finding, ...]) -> None:
         if finding.mend:
             console.print(Text(f"\nto mend {finding.id}:", style=MARKS[finding.level]))
             console.print(Text(finding.mend), soft_wrap=True)
-    console.print(Text(f"\n{verdict(found)}", style="bold"))
+    console.print(Text(f"\n{verdict(found, isolation)}", style="bold"))
 
 
 def doctor_command(
@@ -99,10 +100,13 @@ def doctor_command(
         # The namespace can be made, and what belongs into it cannot.
         why = "isolation is `landlock` therefore"
         found = (*found, Finding("namespaces", "info", refusal[0], why, refusal[1]))
+    isolation = ""
+    if probe is not None:
+        isolation = "namespaces" if probe.userns and refusal is None else "landlock"
     if as_json:
-        click.echo(as_document(facts, found))
+        click.echo(as_document(facts, found, isolation))
     elif sys.stdout.isatty():
-        show(found)
+        show(found, isolation)
     else:
-        click.echo(as_lines(found))
+        click.echo(as_lines(found, isolation))
     return 0 if confinable(found) else 1
