@@ -52,7 +52,7 @@ def _made(isolation: str, policy: sandbox.SandboxPolicy) -> sandbox.Sandbox:
 
 def _without_pipes(box: sandbox.Sandbox) -> Case:
     """One command in a lane, with nothing of ours around it."""
-    seat = box._current().seat(box.policy.limits)
+    seat = box._boundary.current().seat(box.policy.limits)
     null = os.open("/dev/null", os.O_RDWR)
     request = Request(
         programs=[os.fsencode(COMMAND[0])],
@@ -146,7 +146,7 @@ def _kept(name: str, box: sandbox.Sandbox) -> Figure:
     """KiB of an idle sandbox."""
     box.run(COMMAND)
     time.sleep(0.2)
-    helper = box._current()._helper  # type: ignore[attr-defined]
+    helper = box._boundary.current()._helper  # type: ignore[attr-defined]
     pids, size = [helper.pid], 0
     below = Path(f"/proc/{helper.pid}/task/{helper.pid}/children").read_text()
     pids += [int(pid) for pid in below.split()]

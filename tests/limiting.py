@@ -164,7 +164,7 @@ def the_number_cannot_be_raised_from_below(w: Path) -> None:
 def lanes_of_other_numbers_do_not_pile_up(w: Path) -> None:
     with a_sandbox(w, Limits(processes=5)) as box:
         box.run("true")
-        helper = box._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
+        helper = box._boundary._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
         for most in range(10, 30):
             box.run("true", limits=Limits(processes=most))
         assert len(children(helper)) <= 2
@@ -176,7 +176,7 @@ def an_old_kernel_is_left_alone(w: Path) -> None:
     assert os.uname().release.startswith("2.6.")
     with a_sandbox(w, Limits(processes=500)) as box:
         assert "RLIMIT_NPROC" in parts(box.run("true"))["processes"]
-        helper = box._confinement._helper  # type: ignore[union-attr, attr-defined]
+        helper = box._boundary._confinement._helper  # type: ignore[union-attr, attr-defined]
         try:
             helper.lane(500)
         except core.StageError as error:
@@ -481,7 +481,7 @@ def state_of(pid: int) -> list[object]:
 def what_a_lane_hands_on_cannot_be_changed_from_below(w: Path) -> None:
     with a_sandbox(w, Limits()) as box:
         before = box.run(SHOWN)
-        helper = box._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
+        helper = box._boundary._confinement._helper.pid  # type: ignore[union-attr, attr-defined]
         (lane,) = children(helper)
         kept = state_of(lane), state_of(helper)
         for target in ("1", "$PPID") if NAMESPACES else ("$PPID",):

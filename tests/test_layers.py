@@ -76,6 +76,7 @@ LADDER = (
     "streams",
     "process",
     "notice",
+    "boundary",
     "reach",
     "transfer",
     "files",

@@ -73,11 +73,11 @@ def test_what_a_command_plants_is_not_put_back_when_its_sandbox_is_confined_anew
     key = outside / "key"
     key.touch()
     with sandbox.Sandbox(sandbox.workspace_write(workspace).with_deny(key)) as box:
-        key_was = box._confinement
+        key_was = box._boundary._confinement
         with planting(box, workspace) as results:
             shutil.move(key, outside / "moved")  # a denied path is something else now
             late = box.run("sleep 2")
-        assert box._confinement is not key_was
+        assert box._boundary._confinement is not key_was
         assert kinds(results) == ["planted"]
         assert kinds([late]) == []
         assert not hook.exists()

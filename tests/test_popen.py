@@ -486,10 +486,10 @@ def test_a_command_goes_on_when_its_sandbox_is_confined_anew_and_ends_with_it(
     key.touch()
     with sandbox.Sandbox(sandbox.workspace_write(workspace).with_deny(key)) as box:
         old = box.popen(["cat"], stdin=PIPE, stdout=PIPE, env={MARK: mark})
-        older, was = box.popen(["sleep", "1000"], env={MARK: mark}), box._confinement
+        older, was = box.popen(["sleep", "1000"], env={MARK: mark}), box._boundary._confinement
         key.rename(outside / "moved")
         fine(box)
-        assert box._confinement is not was
+        assert box._boundary._confinement is not was
         assert old.communicate(b"still here", timeout=20)[0] == b"still here"
     assert alive(mark) == []
     with pytest.raises(sandbox.SandboxLost, match="closed while"):

@@ -82,7 +82,7 @@ def test_clearing_after_the_helper_has_gone_touches_nobody_elses_directory(
     """What counts is whose a number is now: others open directories all the time."""
     monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
     box = sandbox.Sandbox(workspace=workspace)
-    confinement: Any = box._confinement
+    confinement: Any = box._boundary._confinement
     if box.isolation != "namespaces":
         pytest.skip("needs namespaces: only there a sandbox has directories of its own")
     for end in (confinement._helper.close, confinement.close):

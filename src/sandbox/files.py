@@ -11,7 +11,8 @@ import os
 from types import TracebackType
 from typing import Any
 
-from sandbox.backends.base import ConfinementLost, FileKind, Seat
+from sandbox.backends.base import ConfinementLost, FileKind
+from sandbox.boundary import Boundary
 from sandbox.errors import InvalidArgument, SandboxLost
 from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
@@ -27,7 +28,6 @@ from sandbox.reach import (
     read_all,
     write_all,
 )
-from sandbox.resolve import ResolvedPolicy
 from sandbox.transfer import Transfer, Transport
 
 __all__ = ["Files"]
@@ -40,15 +40,15 @@ NAMES_MAX = 100_000
 class _Held:
     """A seat of a sandbox, held while files are reached through it."""
 
-    __slots__ = ("_files", "_seat")
+    __slots__ = ("_boundary", "_seat")
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._seat = files._seat(files.policy.limits)
+    def __init__(self, boundary: Boundary, limits: Limits) -> None:
+        self._boundary = boundary
+        self._seat = boundary.seat(limits)
 
     def __enter__(self) -> Reach:
-        files, isolation = self._files, self._files._isolation
-        protected = files._resolved.all_protected if isolation != "none" else ()
+        isolation = self._boundary.isolation
+        protected = self._boundary.resolved.all_protected if isolation != "none" else ()
         return Reach(self._seat, protected, mounted=isolation == "namespaces")
 
     def __exit__(
@@ -74,11 +74,7 @@ class Files:
     """
 
     policy: SandboxPolicy
-    _resolved: ResolvedPolicy
-    _isolation: str
-
-    def _seat(self, limits: Limits) -> Seat:
-        raise NotImplementedError
+    _boundary: Boundary
 
     def _directory(self, given: Any) -> str:
         raise NotImplementedError
@@ -228,7 +224,7 @@ class Files:
             os.ftruncate(fd, len(data))
 
     def _reach(self) -> _Held:
-        return _Held(self)
+        return _Held(self._boundary, self.policy.limits)
 
     def _located(self, path: Any) -> tuple[bytes, Shown]:
         """The path as the lane takes it, and as errors have it."""

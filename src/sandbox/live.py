@@ -1,40 +1,25 @@
 """Sandboxes that stay: a policy, enforced and ready, and the commands that run in it.
 
-Starting one costs a few commands' time, a command in it hardly more than itself: it is kept.
-A sandbox resolves its policy once, when it is made. When the host changes under it (a new
-directory beside a denied one, another user), it is confined anew: what was granted stays what it
-was; what is denied and protected is resolved again and comes on top. Nothing that a command did
-can move the boundary outwards.
+Starting one costs a few commands' time, a command in it hardly more than itself: it is kept. What
+confines its commands, and stays the same boundary whatever happens to the host, is in ``boundary``.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
-from sandbox.backends.base import (
-    Backend,
-    Confinement,
-    ConfinementLost,
-    IsolationRefused,
-    Question,
-    Request,
-    Seat,
-)
+from sandbox.backends.base import Backend, ConfinementLost, Request, Seat
 from sandbox.backends.choose import choose
-from sandbox.backends.scratch import clean_up, own_directory
+from sandbox.boundary import Boundary
 from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
-from sandbox.environ import Plan, account_homes
-from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
+from sandbox.environ import Plan
+from sandbox.errors import InvalidArgument, SandboxLost
 from sandbox.files import Files
 from sandbox.limits import Limits
-from sandbox.locks import ForkLock
-from sandbox.narrow import narrowed
-from sandbox.notice import warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.process import Attendant, Process, check_started
@@ -94,48 +79,21 @@ class Sandbox(Files):
         backend: Backend | None = None,
     ) -> None:
         self.policy = checked(policy) if policy is not None else workspace_write()
-        self._backend = backend if backend is not None else choose()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
         place = named or os.path.realpath(working_directory(place))
-        self._owner = os.getpid()
-        self._lock = ForkLock()
         self._plan = _plan_of(self.policy)
-        self._closed = False
         self._attendants: set[Attendant] = set()
-        self._confinement: Confinement | None = None
-        self._confinement = self._first(named, place)
-        warn_once(self._confinement.enforcement)
-
-    def _first(self, workspace: str | None, place: str) -> Confinement:
-        """The confinement in the strongest isolation that this host gives."""
-        refused = IsolationRefused("", "")
-        for isolation in self._backend.isolations(self.policy):
-            self._isolation = isolation
-            # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
-            self._tmp, lock = own_directory() if isolation == "landlock" else ("", -1)
-            self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
-            try:
-                home, more = os.path.expanduser("~"), account_homes()
-                self._question = Question(self.policy, workspace, home, self._tmp, more, place)
-                self._resolved: ResolvedPolicy = self._backend.resolve(self._question, isolation)
-                return self._backend.start(self._resolved, isolation)
-            except IsolationRefused as error:
-                refused = error
-                self._cleanup()
-            except BaseException:
-                self._cleanup()
-                raise
-        raise Unenforceable(f"isolation {self._isolation!r}", refused.cause, refused.mend)
+        self._boundary = Boundary(self.policy, backend or choose(), named, place)
 
     @property
     def enforcement(self) -> Enforcement:
         """What is enforced, and what of the policy is weaker here."""
-        return self._current().enforcement
+        return self._boundary.enforcement
 
     @property
     def resolved(self) -> ResolvedPolicy:
         """The policy with real paths."""
-        return self._resolved
+        return self._boundary.resolved
 
     def __enter__(self) -> Sandbox:
         return self
@@ -150,34 +108,27 @@ class Sandbox(Files):
 
     def close(self) -> None:
         """Ends all that runs in it and removes its temporary directory. Idempotent."""
-        with self._lock.held:
-            self._closed = True
-            confinement, self._confinement = self._confinement, None
+        confinement = self._boundary.shut()
         going_on = list(self._attendants)
         for attendant in going_on:
             attendant.doom()
-        if confinement is not None and self._owner == os.getpid():
+        if confinement is not None:
             confinement.close()
         for attendant in going_on:
             attendant.end()
-        self._cleanup()
+        self._boundary.clean_up()
 
     @property
     def isolation(self) -> str:
         """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
-        return self._isolation
+        return self._boundary.isolation
 
     def clear(self) -> None:
         """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
 
         Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
         """
-        confinement = self._confinement
-        if confinement is not None and self._owner == os.getpid():
-            try:
-                confinement.clear()
-            except ConfinementLost as lost:
-                raise SandboxLost(str(lost)) from None
+        self._boundary.clear()
 
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
@@ -216,13 +167,13 @@ class Sandbox(Files):
         words = encode_words(args)
         place = self._directory(given)
         limits = how.get("limits") or self.policy.limits
-        seat = self._seat(limits)
+        seat = self._boundary.seat(limits)
         try:
             request = self._request(words, place, seat, limits, how)
             outcome, denials = seat.run(request)
             enforcement = seat.enforcement
         except ConfinementLost as lost:
-            why = "it was closed while the command ran" if self._closed else str(lost)
+            why = "it was closed while the command ran" if self._boundary.closed else str(lost)
             raise SandboxLost(why, lost.denials) from None
         finally:
             seat.leave()
@@ -231,7 +182,7 @@ class Sandbox(Files):
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
             )
-        asked = Asked(self._resolved, place, limits, request.timeout)
+        asked = Asked(self.resolved, place, limits, request.timeout)
         result = result_of(args, outcome, denials, enforcement, asked)
         final = result.as_text() if text else result
         return final.check() if how.get("check") else final
@@ -262,20 +213,21 @@ class Sandbox(Files):
         limits = how.get("limits") or self.policy.limits
         with (
             Streams(how, text) as streams,
-            Attendant(self._seat(limits), self._attendants) as attendant,
+            Attendant(self._boundary.seat(limits), self._attendants) as attendant,
         ):
             request = self._request(words, place, attendant.seat, limits, common)
             request.stdin, request.stdout, request.stderr = streams.command
             attendant.start(request, owns_terminal=streams.pty is not None)
             check_started(attendant, request, os.fsdecode(words[0]), place)
-            asked = Asked(self._resolved, place, limits, request.timeout)
+            asked = Asked(self.resolved, place, limits, request.timeout)
             return Process(args, attendant, streams, attendant.seat.enforcement, self, asked)
 
     def _directory(self, given: Any) -> str:
         """Where a command starts. In a /tmp of the sandbox's own the host's links are not there."""
-        place = working_directory(given if given is not None else self._resolved.workspace or None)
-        shown = (self._resolved.workspace, self._resolved.place)
-        if self._isolation == "namespaces" and place not in shown and place.startswith("/tmp/"):
+        resolved = self.resolved
+        place = working_directory(given if given is not None else resolved.workspace or None)
+        shown = (resolved.workspace, resolved.place)
+        if self.isolation == "namespaces" and place not in shown and place.startswith("/tmp/"):
             return os.path.realpath(place)
         return place
 
@@ -299,58 +251,6 @@ class Sandbox(Files):
         if how:
             set_options(request, how)
         return request
-
-    def _current(self) -> Confinement:
-        """The confinement, made anew when the host has changed under it."""
-        with self._lock.held:
-            if self._closed:
-                raise InvalidArgument("sandbox", self, "is closed")
-            confinement = self._confinement
-            if self._owner != os.getpid():
-                self._move_in()
-            if confinement is None or not confinement.is_current():
-                old, confinement = confinement, self._again()
-                self._confinement = confinement
-                if old is not None:
-                    old.retire()  # commands that run in it end there
-            return confinement
-
-    def _again(self) -> Confinement:
-        """A confinement like the first. What was given once and is refused now ends the sandbox."""
-        place = self._resolved.workspace or None
-        now = self._question._replace(tmp=self._tmp, workspace=place)
-        later = self._backend.resolve(now, self._isolation)
-        try:
-            return self._backend.start(narrowed(self._resolved, later), self._isolation)
-        except IsolationRefused as refused:
-            part = f"isolation {self._isolation!r}"
-            raise Unenforceable(part, refused.cause, refused.mend) from None
-
-    def _move_in(self) -> None:
-        """After a fork: the temporary directory is the parent's, which empties and removes it.
-
-        Nothing is resolved again: the boundary is the one that was.
-        """
-        lock = -1
-        if self._tmp:
-            self._tmp, lock = own_directory()
-            self._resolved = self._resolved.with_tmp(self._tmp)
-        self._owner = os.getpid()
-        self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
-
-    def _seat(self, limits: Limits) -> Seat:
-        """A place in the current confinement; one whose helper was killed is replaced, once."""
-        confinement = self._confinement
-        if confinement is None or not confinement.is_current():
-            confinement = self._current()
-        try:
-            return confinement.seat(limits)
-        except ConfinementLost:
-            confinement.close()
-        try:
-            return self._current().seat(limits)
-        except ConfinementLost as lost:
-            raise SandboxLost(str(lost)) from None
 
 
 def checked(policy: object) -> SandboxPolicy:

@@ -50,13 +50,13 @@ def a_denied_directory_that_became_a_link_is_denied_where_it_leads(w: Path, o: P
     policy = sandbox.workspace_write(w).with_deny(place)
     with sandbox.Sandbox(policy) as box:
         assert errors_of(box, str(place / "key"), str(o / "free")) == [_DENIED, 0]
-        before = box._confinement
+        before = box._boundary._confinement
         place.rename(o / "elsewhere")
         place.symlink_to("elsewhere")
         time.sleep(_LOOK)
         paths = [str(place / "key"), str(o / "elsewhere" / "key"), str(o / "free")]
         assert errors_of(box, *paths) == [_DENIED, _DENIED, 0]
-        assert box._confinement is not before
+        assert box._boundary._confinement is not before
         place.unlink()
         (o / "elsewhere").rename(place)
         time.sleep(_LOOK)
@@ -100,9 +100,9 @@ def nothing_is_made_anew_when_nothing_matters(w: Path, o: Path) -> None:
     (w / ".git").mkdir()
     with sandbox.Sandbox(sandbox.workspace_write(w)) as box:
         box.run("true")
-        before = box._confinement
+        before = box._boundary._confinement
         (w / ".git" / "index.lock").touch()
         (w / "file").touch()
         box.run("touch other; mkdir d; rm file")
         box.run("true")
-        assert box._confinement is before
+        assert box._boundary._confinement is before

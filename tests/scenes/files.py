@@ -599,7 +599,7 @@ def a_lane_that_was_killed_is_a_lost_sandbox(w: Path, o: Path) -> None:
     (w / "file").write_bytes(b"x")
     with box_in(w) as box:
         box.read_file("file")
-        helper = box._current()._helper.pid  # type: ignore[attr-defined]
+        helper = box._boundary.current()._helper.pid  # type: ignore[attr-defined]
         below = Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
         assert below
         for pid in below:

@@ -32,7 +32,7 @@ def caller(w: Path, command: str, after: str = "") -> subprocess.Popen[bytes]:
         "box = sandbox.Sandbox(sandbox.workspace_write(sys.argv[1]))\n"
         "wanted = os.environ['SANDBOX_ISOLATION'].replace('auto', 'namespaces')\n"
         "assert box.isolation == wanted\n"
-        "open(sys.argv[1] + '/root', 'w').write(str(box._confinement._helper.pid))\n"
+        "open(sys.argv[1] + '/root', 'w').write(str(box._boundary._confinement._helper.pid))\n"
         f"box.run(sys.argv[2])\n{after}\n"
     )
     return subprocess.Popen(
@@ -137,7 +137,7 @@ def a_caller_that_has_no_time_to_look(w: Path, o: Path) -> None:
         "from sandbox.backends.guard import Guard\n"
         "Guard.after = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
         "box = sandbox.Sandbox(sandbox.workspace_write(sys.argv[1]))\n"
-        "open(sys.argv[1] + '/root', 'w').write(str(box._confinement._helper.pid))\n"
+        "open(sys.argv[1] + '/root', 'w').write(str(box._boundary._confinement._helper.pid))\n"
         "box.run(sys.argv[2])\n"
     )
     done = subprocess.run([sys.executable, "-c", patch, str(w), _PLANT], cwd="/")

@@ -33,10 +33,10 @@ def case_19_a_denied_pattern_holds_for_what_matches_now_and_then(w: Path, o: Pat
         (w / "a/b/z.pem").touch()
         (w / "a/b/z").touch()
         assert errors_of(box, "a/b/z.pem", "a/b/z") == [_DENIED, 0]
-        before = box._confinement
+        before = box._boundary._confinement
         assert box.run("mkdir more; touch more/file").ok
         assert errors_of(box, "more/file", *denied) == [0, *[_DENIED] * 3]
-        assert box._confinement is before
+        assert box._boundary._confinement is before
 
 
 def too_many_directories_for_a_pattern_are_an_error(w: Path, o: Path) -> None:

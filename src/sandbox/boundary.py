@@ -1,0 +1,151 @@
+"""What confines the commands of one sandbox, from its making to its end.
+
+It resolves the policy once. When the host changes under it (a new directory beside a denied one,
+another user), it is confined anew: what was granted stays what it was; what is denied and protected
+is resolved again and comes on top. Nothing that a command did can move it outwards.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+from sandbox.backends.base import (
+    Backend,
+    Confinement,
+    ConfinementLost,
+    IsolationRefused,
+    Question,
+    Seat,
+)
+from sandbox.backends.scratch import clean_up, own_directory
+from sandbox.environ import account_homes
+from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
+from sandbox.limits import Limits
+from sandbox.locks import ForkLock
+from sandbox.narrow import narrowed
+from sandbox.notice import warn_once
+from sandbox.policy import SandboxPolicy
+from sandbox.resolve import ResolvedPolicy
+from sandbox.result import Enforcement
+
+__all__ = ["Boundary"]
+
+
+class Boundary:
+    """A policy, enforced in the strongest isolation that this host gives.
+
+    ``workspace`` is for a policy that does not name its own; ``place`` is where commands start, and
+    grants nothing. Raises ``PolicyError``, ``HostError`` and their kinds; then nothing was run.
+    Threads may share it. A fork's copy makes itself a confinement, with nothing resolved again.
+    """
+
+    isolation: str
+    resolved: ResolvedPolicy
+
+    def __init__(
+        self, policy: SandboxPolicy, backend: Backend, workspace: str | None, place: str
+    ) -> None:
+        self._backend = backend
+        self._owner = os.getpid()
+        self._lock = ForkLock()
+        self.closed = False
+        self._confinement: Confinement | None = None
+        self._confinement = self._first(policy, workspace, place)
+        warn_once(self._confinement.enforcement)
+
+    def _first(self, policy: SandboxPolicy, workspace: str | None, place: str) -> Confinement:
+        refused = IsolationRefused("", "")
+        for isolation in self._backend.isolations(policy):
+            self.isolation = isolation
+            # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
+            self._tmp, lock = own_directory() if isolation == "landlock" else ("", -1)
+            self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
+            try:
+                home, more = os.path.expanduser("~"), account_homes()
+                self._question = Question(policy, workspace, home, self._tmp, more, place)
+                self.resolved = self._backend.resolve(self._question, isolation)
+                return self._backend.start(self.resolved, isolation)
+            except IsolationRefused as error:
+                refused = error
+                self.clean_up()
+            except BaseException:
+                self.clean_up()
+                raise
+        raise Unenforceable(f"isolation {self.isolation!r}", refused.cause, refused.mend)
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What is enforced now."""
+        return self.current().enforcement
+
+    def current(self) -> Confinement:
+        """The confinement, made anew when the host has changed under it."""
+        with self._lock.held:
+            if self.closed:
+                raise InvalidArgument("sandbox", "...", "is closed")
+            confinement = self._confinement
+            if self._owner != os.getpid():
+                self._move_in()
+            if confinement is None or not confinement.is_current():
+                old, confinement = confinement, self._again()
+                self._confinement = confinement
+                if old is not None:
+                    old.retire()  # commands that run in it end there
+            return confinement
+
+    def _again(self) -> Confinement:
+        """A confinement like the first. What was given once and is refused now ends the sandbox."""
+        place = self.resolved.workspace or None
+        now = self._question._replace(tmp=self._tmp, workspace=place)
+        later = self._backend.resolve(now, self.isolation)
+        try:
+            return self._backend.start(narrowed(self.resolved, later), self.isolation)
+        except IsolationRefused as refused:
+            part = f"isolation {self.isolation!r}"
+            raise Unenforceable(part, refused.cause, refused.mend) from None
+
+    def _move_in(self) -> None:
+        """After a fork: the temporary directory is the parent's, which empties and removes it.
+
+        Nothing is resolved again: the boundary is the one that was.
+        """
+        lock = -1
+        if self._tmp:
+            self._tmp, lock = own_directory()
+            self.resolved = self.resolved.with_tmp(self._tmp)
+        self._owner = os.getpid()
+        self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
+
+    def seat(self, limits: Limits) -> Seat:
+        """A place in the current confinement; one whose helper was killed is replaced, once."""
+        confinement = self._confinement
+        if confinement is None or not confinement.is_current():
+            confinement = self.current()
+        try:
+            return confinement.seat(limits)
+        except ConfinementLost:
+            confinement.close()
+        try:
+            return self.current().seat(limits)
+        except ConfinementLost as lost:
+            raise SandboxLost(str(lost)) from None
+
+    def clear(self) -> None:
+        """Empties the temporary directories, while no command runs. Raises ``SandboxLost``."""
+        confinement = self._confinement
+        if confinement is not None and self._owner == os.getpid():
+            try:
+                confinement.clear()
+            except ConfinementLost as lost:
+                raise SandboxLost(str(lost)) from None
+
+    def shut(self) -> Confinement | None:
+        """From here on nothing begins in it; what is to be closed, which a fork leaves alone.
+
+        ``clean_up`` comes last, when all that ran there has ended.
+        """
+        with self._lock.held:
+            self.closed = True
+            confinement, self._confinement = self._confinement, None
+        return confinement if self._owner == os.getpid() else None
