@@ -332,7 +332,7 @@ def test_python_functions_are_short() -> None:
 
 
 def test_files_are_short() -> None:
-    files = [path for end in ("*.py", "*.[ch]") for path in (ROOT / "src").rglob(end)]
+    files = [path for end in ("*.py", "*.pyx", "*.pxi", "*.[ch]") for path in (ROOT / "src").rglob(end)]
     assert files
     sizes = {path.name: len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in sizes.items() if lines > FILE_LINES} == {}

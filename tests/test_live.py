@@ -183,7 +183,7 @@ def test_a_fork_while_another_thread_holds_a_lock_leaves_the_child_able_to_run(
     workspace: Path,
 ) -> None:
     with sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
-        with box._lock.held:
+        with box._boundary._lock.held:
             child = os.fork()
             if child == 0:
                 status = 1

@@ -24,6 +24,8 @@ HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
 include "host.pxi"
 include "policy.pxi"
 include "helper.pxi"
+include "outcome.pxi"
+include "lane.pxi"
 include "spawn.pxi"
 include "stamp.pxi"
 include "keys.pxi"
