@@ -179,13 +179,12 @@ CHILD static int stage_umask(const struct plan *plan)
  * set first (it needs CAP_SETPCAP), or exec as uid 0 gives everything back. */
 CHILD int child_drop_capabilities(void)
 {
-    long error = 0;
+    long error = 0; /* EINVAL behind the last; EPERM for an ordinary user, who has none to lose */
     for (int capability = 0; error == 0; capability++) {
         error = SYS_5(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
     }
     if (error != -EINVAL && error != -EPERM) {
-        return (
-            int)error; /* EINVAL: behind the last; EPERM: an ordinary user, who has none to lose */
+        return (int)error;
     }
     error = SYS_5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "supervisor.h"
 #include "sys.h"
+#include "tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,14 +13,27 @@
 #define SO_NETNS_COOKIE 71
 #endif
 
-/* A socket that the caller gave the command (its stdin, say) may be of the host's network. */
-static int is_of_this_network(const struct supervisor *self, int socket)
+/* The number of a socket's network, which no other one has; 0: this kernel does not say. */
+static uint64_t network_of(int socket)
 {
     uint64_t cookie = 0;
     uint32_t size = sizeof cookie;
-    return self->network &&
-           SYS_5(SYS_getsockopt, socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 &&
-           cookie == self->network;
+    long error = SYS_5(SYS_getsockopt, socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size);
+    return error ? 0 : cookie;
+}
+
+uint64_t inet_own_network(void)
+{
+    int own = (int)SYS_3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint64_t network = own < 0 ? 0 : network_of(own);
+    tree_drop(own);
+    return network;
+}
+
+/* A socket that the caller gave the command (its stdin, say) may be of the host's network. */
+static int is_of_this_network(const struct supervisor *self, int socket)
+{
+    return self->network && network_of(socket) == self->network;
 }
 
 static long set_blocking(const struct connect *connect, int blocking)

@@ -10,7 +10,6 @@
  * room, there is no note, and everything else is as it would be. */
 #define _GNU_SOURCE
 #include "helper.h"
-#include "keys.h"
 #include "stamp.h"
 #include "sys.h"
 #include "text.h"
@@ -42,12 +41,8 @@ static uint64_t inode_of(const char *path)
 /* Appends ":NUMBER"; there is room for all of these. */
 static char *put_field(char *at, uint64_t number)
 {
-    char digits[TEXT_NUMBER];
-    const char *text = text_of(number, digits);
-    size_t length = strlen(text);
-    *at++ = ':';
-    memcpy(at, text, length);
-    return at + length;
+    *at = ':';
+    return text_put_number(at + 1, number);
 }
 
 /* Which directory, and whose note it is. A process that has one of the numbers and began after
@@ -56,9 +51,7 @@ static char *put_head(const struct helper *helper, const struct stamp *directory
 {
     struct timespec now = {0};
     SYS_2(SYS_clock_gettime, CLOCK_BOOTTIME, &now);
-    memcpy(text, head, sizeof head - 1);
-    char *at = text + sizeof head - 1;
-    at = put_field(at, directory->device);
+    char *at = put_field(text_put(text, head), directory->device);
     at = put_field(at, directory->inode);
     at = put_field(at, (uint64_t)directory->change_ns);
     at = put_field(at, inode_of("/proc/self/ns/pid"));
@@ -116,20 +109,19 @@ static uint32_t leave_note(struct helper *helper, uint32_t i, unsigned room)
     return i;
 }
 
+static unsigned room_of_caller(void)
+{
+    int is_root = SYS_0(SYS_geteuid) == 0 && inode_of("/proc/self/ns/user") == host_users;
+    return is_root ? ROOM_OF_ROOT : ROOM_OF_A_USER;
+}
+
 void journal_open(struct helper *helper)
 {
     const struct policy_view *policy = &helper->policy;
     struct journal *journal = &helper->journal;
-    unsigned room = ROOM_OF_A_USER;
+    unsigned room = room_of_caller();
     for (uint32_t i = 0; i < policy->header->mount_count && journal->count < JOURNAL_MAX;) {
-        if (policy->mounts[i].kind != POLICY_MOUNT_ABSENT) {
-            i++;
-            continue;
-        }
-        if (SYS_0(SYS_geteuid) == 0 && inode_of("/proc/self/ns/user") == host_users) {
-            room = ROOM_OF_ROOT;
-        }
-        i = leave_note(helper, i, room);
+        i = policy->mounts[i].kind == POLICY_MOUNT_ABSENT ? leave_note(helper, i, room) : i + 1;
     }
     journal->renew_ns = helper_now() + JOURNAL_RENEW_NS;
 }

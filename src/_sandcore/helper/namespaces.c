@@ -35,12 +35,9 @@ _Static_assert(sizeof(struct interface) == 40, "the kernel reads all of a struct
 
 static char *put_number(char *at, uint32_t number, char behind)
 {
-    char digits[TEXT_NUMBER];
-    const char *text = text_of(number, digits);
-    size_t length = strlen(text);
-    memcpy(at, text, length);
-    at[length] = behind;
-    return at + length + 1;
+    at = text_put_number(at, number);
+    *at = behind;
+    return at + 1;
 }
 
 /* One line of a map: these numbers are themselves inside. */
@@ -114,9 +111,8 @@ static int map_self(int directory, uint32_t user, uint32_t group)
 
 static int open_process(int32_t pid)
 {
-    char path[sizeof "/proc/" + TEXT_NUMBER] = "/proc/", digits[TEXT_NUMBER];
-    const char *number = text_of((uint64_t)pid, digits);
-    memcpy(path + sizeof "/proc/" - 1, number, strlen(number) + 1);
+    char path[sizeof "/proc/" + TEXT_NUMBER];
+    text_put_number(text_put(path, "/proc/"), (uint64_t)pid);
     return (int)SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
 }
 

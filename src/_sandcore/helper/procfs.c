@@ -10,13 +10,6 @@
 
 enum { PATH_BYTES = 64, TEXT_BYTES = 2048 };
 
-static char *put(char *at, const char *text)
-{
-    size_t length = strlen(text);
-    memcpy(at, text, length + 1);
-    return at + length;
-}
-
 static int digit(char text)
 {
     if (text >= '0' && text <= '9') {
@@ -49,15 +42,14 @@ static int64_t read_number(int proc, const char *path, const char *line, int bas
 
 int64_t status_number(int proc, uint64_t process, const char *line, int base)
 {
-    char path[PATH_BYTES], digits[TEXT_NUMBER];
-    put(put(path, text_of(process, digits)), "/status");
+    char path[PATH_BYTES];
+    text_put(text_put_number(path, process), "/status");
     return read_number(proc, path, line, base);
 }
 
 int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, int base)
 {
-    char path[PATH_BYTES], digits[TEXT_NUMBER];
-    char *at = put(put(path, text_of(process, digits)), "/fdinfo/");
-    put(at, text_of((uint64_t)fd, digits));
+    char path[PATH_BYTES];
+    text_put_number(text_put(text_put_number(path, process), "/fdinfo/"), (uint64_t)fd);
     return read_number(proc, path, line, base);
 }

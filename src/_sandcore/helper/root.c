@@ -115,8 +115,7 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
         error = mounts_make(&helper->policy, ruleset, &report->detail);
     }
     report->stage = error ? report->stage : STAGE_NAMESPACES;
-    error = namespaces_finish(&spaces, error);
-    return error;
+    return namespaces_finish(&spaces, error);
 }
 
 /* Where protected names are missing: what is to be known of them at the end, and after it. */

@@ -23,10 +23,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#ifndef SO_NETNS_COOKIE
-#define SO_NETNS_COOKIE 71
-#endif
-
 enum {
     WARDS = 4096,
     FIRST = 3, /* in the list that is polled: behind root, orders and signals */
@@ -55,18 +51,27 @@ static void drop_ward(struct ward *ward)
     *ward = (struct ward){0};
 }
 
-/* A place for a lane; *theirs is the end of the handover that is the lane's. */
-static struct ward *new_ward(int32_t *theirs)
+/* A place for a lane, and in the helper what the lane takes with it: its end of the handover, and its
+ * attempts, which are not the ward's yet: the lane drops what wards have. */
+static struct ward *new_ward(struct helper *helper)
 {
     uint32_t at = 0;
     while (at < ward_count && wards[at].used) {
         at++;
     }
+    if (at == WARDS) {
+        return 0;
+    }
     int32_t pair[2];
+    struct attempts *attempts = attempts_share();
     long memory = SYS_6(SYS_mmap, 0, CONNECT_WAITING * sizeof(struct connect),
                         PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == WARDS || memory < 0 ||
+    if (attempts == 0 || memory < 0 ||
         SYS_4(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        attempts_drop(attempts);
+        if (memory >= 0) {
+            SYS_2(SYS_munmap, memory, CONNECT_WAITING * sizeof(struct connect));
+        }
         return 0;
     }
     ward_count = at < ward_count ? ward_count : at + 1;
@@ -74,9 +79,9 @@ static struct ward *new_ward(int32_t *theirs)
                               .handover = pair[0],
                               .listener = -1,
                               .top = -1,
-                              .attempts = attempts_share(),
                               .connects = (struct connect *)memory};
-    *theirs = pair[1];
+    helper->handover = pair[1];
+    helper->attempts = attempts;
     return &wards[at];
 }
 
@@ -100,35 +105,38 @@ void supervisor_drop(void)
 }
 
 /* Lanes begin in the tree of the root, not in that of another lane. */
-static void go_home(void)
+static int go_home(void)
 {
-    SYS_1(SYS_fchdir, self.top);
-    SYS_1(SYS_chroot, ".");
+    long error = SYS_1(SYS_fchdir, self.top);
+    if (error == 0) {
+        error = SYS_1(SYS_chroot, ".");
+    }
     self.at = -1;
+    return (int)error;
 }
 
 static void start_lane(struct helper *helper, int socket)
 {
-    go_home();
+    int is_supervised = (helper->policy.header->filter_flags & SECCOMP_SUPERVISED) != 0;
+    struct ward *ward = 0;
     helper->handover = -1;
     helper->attempts = 0;
-    if (helper->policy.header->filter_flags & SECCOMP_SUPERVISED) {
-        struct ward *ward = new_ward(&helper->handover);
-        if (ward == 0 || ward->attempts == 0) {
-            struct stage_report failed = {.stage = STAGE_LANE, .error = EMFILE, .detail = -1};
-            helper_send_ready(helper, socket, &failed, 0, 0);
-            SYS_1(SYS_close, socket);
-            tree_drop(helper->handover);
-            return;
-        }
-        helper->attempts = ward->attempts;
-        ward->attempts = 0; /* not to be dropped by the lane's copy of us */
-        helper_start_lane(helper, socket);
-        ward->attempts = helper->attempts;
-        SYS_1(SYS_close, helper->handover);
+    int error = go_home();
+    if (error == 0 && is_supervised) {
+        ward = new_ward(helper);
+        error = ward ? 0 : -EMFILE;
+    }
+    if (error) {
+        struct stage_report failed = {.stage = STAGE_LANE, .error = -error, .detail = -1};
+        helper_send_ready(helper, socket, &failed, 0, 0);
+        SYS_1(SYS_close, socket);
         return;
     }
     helper_start_lane(helper, socket);
+    if (ward) {
+        ward->attempts = helper->attempts;
+        SYS_1(SYS_close, helper->handover);
+    }
 }
 
 static int take_order(struct helper *helper)
@@ -247,17 +255,6 @@ static void serve(struct helper *helper)
     }
 }
 
-static int64_t own_network(void)
-{
-    uint64_t cookie = 0;
-    uint32_t size = sizeof cookie;
-    long fd = SYS_3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    long error =
-        fd < 0 ? fd : SYS_5(SYS_getsockopt, fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size);
-    tree_drop((int)fd);
-    return error < 0 ? error : (int64_t)cookie;
-}
-
 /* What is not to be had here (an old kernel) makes what needs it fail later, and closed. */
 static void set_up(const struct helper *helper)
 {
@@ -276,8 +273,7 @@ static void set_up(const struct helper *helper)
             (int32_t)SYS_4(SYS_openat, self.proc, "self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         self.diag = diag_open();
         unix_learn_options(&self);
-        int64_t network = own_network();
-        self.network = network > 0 ? (uint64_t)network : 0;
+        self.network = inet_own_network();
     }
     SYS_2(SYS_capget, &header, self.rights);
     self.none[0].permitted = self.rights[0].permitted;

@@ -66,7 +66,7 @@ struct supervisor {
     int32_t proc, own_fds;   /* a /proc of the pid namespace; in it the fds of this process */
     int32_t top, at;         /* of the supervisor's own tree; the tree that it is in */
     int32_t diag;            /* asks for sockets; -1: this kernel does not say */
-    uint64_t network;        /* cookie of the network namespace */
+    uint64_t network;        /* cookie of the network namespace; 0: none is this one */
     struct __user_cap_data_struct rights[2], none[2];
     struct known_socket known[KNOWN_SOCKETS];
     uint32_t next_known;
@@ -83,6 +83,7 @@ void connect_again(struct supervisor *self, struct ward *ward);
  * negative errno. */
 int inet_connect(const struct supervisor *self, struct connect *connect);
 int inet_is_outside(const struct connect *connect);
+uint64_t inet_own_network(void);
 
 /* Puts a socket that is connected in the place of the command's, which is of AF_UNIX. As above; *outside
  * is set when it is not the sandbox's. */

@@ -19,6 +19,19 @@ const char *text_of(uint64_t number, char *out)
     return at;
 }
 
+char *text_put(char *at, const char *text)
+{
+    size_t length = strlen(text);
+    memcpy(at, text, length + 1);
+    return at + length;
+}
+
+char *text_put_number(char *at, uint64_t number)
+{
+    char digits[TEXT_NUMBER];
+    return text_put(at, text_of(number, digits));
+}
+
 uint64_t text_take(const char **at, const char *end)
 {
     uint64_t number = 0;

@@ -10,6 +10,10 @@ enum { TEXT_NUMBER = 21 }; /* twenty digits and the end */
 /* The number in decimal, somewhere in out (TEXT_NUMBER bytes). */
 const char *text_of(uint64_t number, char *out);
 
+/* Puts a text, or a number in decimal, with its end where there is room; returns where that end is. */
+char *text_put(char *at, const char *text);
+char *text_put_number(char *at, uint64_t number);
+
 /* The number at the start of a text that ends before `end`; *at is moved behind its digits. */
 uint64_t text_take(const char **at, const char *end);
 

@@ -35,11 +35,8 @@ static int enter_view(struct supervisor *self, const struct ward *ward)
 
 static int enter_directory(const struct supervisor *self, int32_t pid)
 {
-    char path[TEXT_NUMBER + sizeof "/cwd"], digits[TEXT_NUMBER];
-    const char *number = text_of((uint64_t)pid, digits);
-    size_t length = strlen(number);
-    memcpy(path, number, length);
-    memcpy(path + length, "/cwd", sizeof "/cwd");
+    char path[TEXT_NUMBER + sizeof "/cwd"];
+    text_put(text_put_number(path, (uint64_t)pid), "/cwd");
     long cwd = SYS_4(SYS_openat, self->proc, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     long error = cwd < 0 ? cwd : SYS_1(SYS_fchdir, cwd);
     tree_drop((int)cwd);
@@ -50,9 +47,7 @@ static int enter_directory(const struct supervisor *self, int32_t pid)
 static int connect_to(const struct supervisor *self, int own, int place)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    char digits[TEXT_NUMBER];
-    const char *number = text_of((uint64_t)place, digits);
-    memcpy(name.sun_path, number, strlen(number) + 1);
+    text_put_number(name.sun_path, (uint64_t)place);
     long error = SYS_1(SYS_fchdir, self->own_fds);
     return error < 0 ? -EPERM : (int)SYS_3(SYS_connect, own, &name, sizeof name);
 }
