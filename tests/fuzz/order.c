@@ -49,7 +49,8 @@ void fuzz_start(void)
 
 void fuzz_one(const uint8_t *data, size_t size)
 {
-    struct helper helper = {.children = -1};
+    static const struct policy_header header; /* no namespaces: a lane is the root's own child */
+    struct helper helper = {.policy = {.header = &header}, .children = -1, .supervisor = -1};
     const int32_t fds[3] = {null, null, null};
     unsigned count = size ? data[0] % 4 : 0;
     uint64_t before = fuzz_open_fds();
@@ -59,7 +60,8 @@ void fuzz_one(const uint8_t *data, size_t size)
     }
     gone = NULL;
     if (setjmp(away) == 0) {
-        goes_on = take_order(&helper, dup(null));
+        helper.signals = dup(null);
+        goes_on = take_order(&helper);
     }
     FUZZ_CHECK(!goes_on || (count == 1 && size == 1 + sizeof(struct wire_lane)));
     if (goes_on) {
