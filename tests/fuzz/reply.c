@@ -1,7 +1,7 @@
 /* What a helper says, as its caller receives it, whatever has become of the helper.
  *
  * An input is a byte, who listens; then packets, each with a byte of how many fds come with it and a
- * byte of its size. Then the helper ends. */
+ * byte of half its size. Then the helper ends. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -45,7 +45,7 @@ static void send_all(int helper, struct fuzz_bytes *left)
     const int32_t fds[WIRE_MAX_FDS] = {null, null, null, null, null, null};
     while (left->end - left->at > 2) {
         unsigned count = *left->at++ % 7;
-        size_t size = *left->at++, most = (size_t)(left->end - left->at);
+        size_t size = 2u * *left->at++, most = (size_t)(left->end - left->at);
         size = size < most ? size : most;
         if (size > 0 && packet_send(helper, left->at, size, fds, count) != 0) {
             return;
@@ -89,6 +89,9 @@ static void run_command(int socket, int helper, struct fuzz_bytes *left)
     }
     FUZZ_CHECK(progress == RUN_DONE ? run.reply.kind == WIRE_DONE || run.reply.kind == WIRE_FAILED
                                     : progress < 0);
+    for (uint32_t i = 0; progress == RUN_DONE && i < run.reply.attempts; i++) {
+        FUZZ_CHECK(run.attempts[i].size <= WIRE_ADDRESS_BYTES);
+    }
     run_free(&run);
 }
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import _sandcore as core
+from sandbox.backends.basis import compile_with_basis
 from sandbox.backends.ground import in_landlock, in_namespaces
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import read_only, workspace_write
@@ -22,7 +23,8 @@ from sandbox.resolve import resolve
 
 READY, FAILED, EXITED, DONE, STARTED = 16, 17, 18, 19, 20
 LANE, KILL, DIRECT, CLOSE = 1, 3, 5, 6
-REPLY = struct.Struct("<Iiiiii6I9Qq")
+REPLY = struct.Struct("<Iiiiii8I9Qq")
+ATTEMPT = struct.Struct("<iHH112s")
 
 RECORDER = """#!{python}
 import os, pathlib, socket, sys
@@ -61,7 +63,8 @@ def blobs(workspace: str) -> Iterator[core.Policy]:
     ]
     for policy in policies:
         resolved = resolve(policy, workspace, os.path.expanduser("~"), workspace)
-        yield in_landlock(resolved, found.landlock_abi, None).blob
+        rules, basis = compile_with_basis(resolved, found.landlock_abi)
+        yield in_landlock(resolved, rules, basis, found.landlock_abi, None).blob
         yield in_namespaces(resolved, found.landlock_abi, found.release).blob
     yield core.compile_policy(confined=False)
     allow = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)
@@ -99,8 +102,10 @@ def requests(place: Path) -> None:
     os.close(null)
 
 
-def reply(kind: int, *, pid: int = 7, stage: int = 0, status: int = 0) -> bytes:
-    return REPLY.pack(kind, pid, stage, 2 * (stage > 0), -1, status, *[0] * 6, *range(9), 5)
+def reply(kind: int, *, pid: int = 7, stage: int = 0, status: int = 0, attempts: int = 0) -> bytes:
+    more = [*[0] * 5, attempts, 0, 0]
+    head = REPLY.pack(kind, pid, stage, 2 * (stage > 0), -1, status, *more, *range(9), 5)
+    return head + ATTEMPT.pack(1, 1, 16, b"\2\0") * attempts
 
 
 def replies() -> Iterator[bytes]:
@@ -111,13 +116,14 @@ def replies() -> Iterator[bytes]:
         (1, [(0, reply(DONE))]),
         (1, [(0, reply(FAILED, stage=14))]),
         (1, [(0, reply(EXITED)), (0, reply(DONE, status=9))]),
+        (1, [(0, reply(DONE, attempts=3))]),
         (2, [(1, reply(STARTED))]),
         (2, [(0, reply(FAILED, stage=7))]),
         (3, [(1, reply(STARTED))]),
         (3, [(0, reply(FAILED, stage=7))]),
     ]
     for listener, packets in talks:
-        yield bytes([listener]) + b"".join(bytes([n, len(one)]) + one for n, one in packets)
+        yield bytes([listener]) + b"".join(bytes([n, len(one) // 2]) + one for n, one in packets)
 
 
 def layouts(policies: list[core.Policy]) -> Iterator[bytes]:
