@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
+import inspect
 import os
 import shutil
 import subprocess
@@ -62,6 +64,25 @@ def alone() -> Iterator[None]:
     if shared is not None:
         shared._shelf.close()
     gc.collect()
+
+
+@pytest.fixture
+def far() -> Iterator[Path]:
+    """A directory of the test's own that is not in /tmp, of which a sandbox has its own."""
+    path = Path(tempfile.mkdtemp(prefix="sandcore-test-", dir="/var/tmp")).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def bodies(package: str) -> Iterator[tuple[str, str]]:
+    """Module and name of each function (w, o) in a directory here; to be run in a process each."""
+    for path in sorted((TESTS / package).glob("[a-z]*.py")):
+        module = importlib.import_module(f"{package}.{path.stem}")
+        for name, body in inspect.getmembers(module, inspect.isfunction):
+            words = list(inspect.signature(body).parameters)
+            if body.__module__ == module.__name__ and words == ["w", "o"]:
+                yield module.__name__, name
 
 
 @pytest.fixture

@@ -6,18 +6,13 @@ of its own, with a workspace and a directory outside, neither in `/tmp`.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import casekit
 import pytest
-from conftest import TESTS, AsUser
+from conftest import AsUser, bodies
 from seccomp_facts import DENIED
 from test_cases import RUNNER, run_as_root
 
@@ -30,30 +25,10 @@ from sandbox.refused import Judge
 from sandbox.resolve import ResolvedPolicy, resolve
 
 
-def bodies() -> Iterator[tuple[str, str]]:
-    for path in sorted((TESTS / "refusals").glob("[a-z]*.py")):
-        module = importlib.import_module(f"refusals.{path.stem}")
-        for name, body in inspect.getmembers(module, inspect.isfunction):
-            if body.__module__ == module.__name__ and list(inspect.signature(body).parameters) == [
-                "w",
-                "o",
-            ]:
-                yield module.__name__, name
-
-
-@pytest.fixture
-def far() -> Iterator[Path]:
-    """A directory of the test's own that is not in `/tmp`."""
-    path = Path(tempfile.mkdtemp(prefix="sandcore-", dir="/var/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
 @pytest.mark.parametrize("who", ["root", "user"])
 @pytest.mark.parametrize(
-    ("module", "name"), tuple(bodies()), ids=lambda one: one.rpartition(".")[2]
+    ("module", "name"), tuple(bodies("refusals")), ids=lambda one: one.rpartition(".")[2]
 )
 def test_refusals(module: str, name: str, who: str, isolation: str, far: Path) -> None:
     w, o, home = far / "work", far / "outside", far / "home"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,23 +18,14 @@ def scenes() -> list[str]:
     ]
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """As usual, but not in /tmp, of which a sandbox has its own."""
-    path = Path(tempfile.mkdtemp(prefix="sandcore-test-", dir="/var/tmp")).resolve()
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.mark.parametrize("who", ["root", "user"])
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
 @pytest.mark.parametrize("scene", scenes())
-def test_files(scene: str, isolation: str, who: str, place: Path, as_user: AsUser) -> None:
-    w, o = place / "work", place / "outside"
+def test_files(scene: str, isolation: str, who: str, far: Path, as_user: AsUser) -> None:
+    w, o = far / "work", far / "outside"
     for path in (w, o):
         path.mkdir()
     (o / "file").write_text("outside\n")
     if who == "user":
         as_user.give(w, o, o / "file")
-    play("files", scene, as_user if who == "user" else None, place, w, o, isolation)
+    play("files", scene, as_user if who == "user" else None, far, w, o, isolation)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,12 +46,9 @@ ALL = [
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """As usual, but not in /tmp, of which a sandbox has its own."""
-    path = Path(tempfile.mkdtemp(prefix="sandcore-test-", dir="/var/tmp")).resolve()
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+def place(far: Path) -> Path:
+    """As usual, but not in /tmp."""
+    return far
 
 
 @pytest.mark.parametrize(("module", "scene"), ALL)

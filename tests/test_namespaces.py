@@ -6,45 +6,20 @@ its own, with a workspace and a directory outside, neither of them in `/tmp` (wh
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import casekit
 import pytest
-from conftest import TESTS, AsUser
+from conftest import TESTS, AsUser, bodies
 from test_cases import RUNNER, run_as_root
 
 SPACE = {"SANDBOX_ISOLATION": "auto"}
 
 
-def bodies() -> Iterator[tuple[str, str]]:
-    for path in sorted((TESTS / "spaces").glob("[a-z]*.py")):
-        module = importlib.import_module(f"spaces.{path.stem}")
-        for name, body in inspect.getmembers(module, inspect.isfunction):
-            if body.__module__ == module.__name__ and list(inspect.signature(body).parameters) == [
-                "w",
-                "o",
-            ]:
-                yield module.__name__, name
-
-
-@pytest.fixture
-def far() -> Iterator[Path]:
-    """A directory of the test's own that is not in `/tmp`."""
-    path = Path(tempfile.mkdtemp(prefix="sandcore-", dir="/var/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.mark.parametrize("who", ["root", "user"])
 @pytest.mark.parametrize(
-    ("module", "name"), tuple(bodies()), ids=lambda one: one.rpartition(".")[2]
+    ("module", "name"), tuple(bodies("spaces")), ids=lambda one: one.rpartition(".")[2]
 )
 def test_in_namespaces(module: str, name: str, who: str, far: Path) -> None:
     w, o = far / "work", far / "outside"
@@ -66,4 +41,4 @@ def test_in_namespaces(module: str, name: str, who: str, far: Path) -> None:
 
 
 def test_there_are_bodies() -> None:
-    assert len(list(bodies())) > 30 and os.path.isdir(TESTS / "spaces")
+    assert len(list(bodies("spaces"))) > 30 and os.path.isdir(TESTS / "spaces")
