@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scenekit import PYTHON, until
+from spacekit import helpers
 
 import sandbox
 from scenes.litter import _PLANT, box_of, caller, check_moved, is_gone, names, notes_of
@@ -35,7 +36,7 @@ def kill_both(w: Path, command: str = f"{_PLANT}; sleep 60") -> None:
     """A caller and its root are killed, neither of which sees the other's end."""
     one = caller(w, command)
     until(lambda: (w / "ready").exists(), 20)
-    root = int((w / "root").read_text())
+    root, *rest = helpers(one.pid)
     for victim, number in (
         (one.pid, signal.SIGSTOP),
         (root, signal.SIGKILL),
@@ -43,8 +44,8 @@ def kill_both(w: Path, command: str = f"{_PLANT}; sleep 60") -> None:
     ):
         os.kill(victim, number)
     one.wait()
-    await_end(root)
-    time.sleep(0.1)  # for the lanes, which end what is below them
+    for pid in (root, *rest):  # lanes end what is below them first
+        await_end(pid)
 
 
 def await_end(pid: int) -> None:
