@@ -135,14 +135,14 @@ class Guard:
         """
         with self._lock.held:
             self._running -= 1
-            if self._quick.same(self._quick_state) or self._is_unchanged():
-                return self._told() if tells else ()
             told = self._told() if tells else ()
-            denials = told + restore(self._snapshot.roots, self._moved)
+            if self._quick.same(self._quick_state) or self._is_unchanged():
+                return told
+            denials = restore(self._snapshot.roots, self._moved)
             # Under other commands the old snapshot stays, so that what they do is seen after them.
             if not self._running:
                 self._learn()
-            return tuple(self._explained(denial) for denial in denials)
+            return told + tuple(self._explained(denial) for denial in denials)
 
     def _explained(self, denial: Denial) -> Denial:
         """With the protected path that it is about, or the first one that it leads to."""
