@@ -1,9 +1,10 @@
 /* sandcore-helper: the process that stays.
  *
- * Two kinds of process run this program, both without a C library and with nothing secret in them.
- * The *root* is exec'ed once per sandbox by the caller with an empty environment; it takes the outer
- * signal scope, starts lanes, and watches: it never runs a command. A *lane* is a fork of the root
- * that takes all of the policy upon itself, once, and then vforks one command at a time.
+ * All who run this program have no C library and nothing secret in them. The *root* is exec'ed once
+ * per sandbox by the caller with an empty environment; it takes the outer signal scope, starts
+ * lanes, and watches: it never runs a command. A *lane* is a fork of the root that takes all of the
+ * policy upon itself, once, and then vforks one command at a time. In namespaces a third, the
+ * *supervisor* (supervisor.h), is between them: lanes are its children.
  *
  * Commands share their lane's Landlock domain, so they may signal it and could trace it. It is not
  * dumpable, which ends the tracing; that they may kill or stop it cannot be had without copying
