@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from casekit import Listener, cc, listening, until
+from casekit import Listener, cc, listening, mount, private_mounts, until
 from spacekit import helpers, inside, outside, program, space, words
 
 import sandbox
@@ -184,6 +184,40 @@ def the_host_is_out_of_reach_and_notices_nothing(w: Path, o: Path) -> None:
                 pass
     stream.socket.close()
     packets.close()
+
+
+NUMBERED = """
+import os, socket, sys
+path, number = sys.argv[1], int(sys.argv[2])
+os.chdir("/tmp")
+while True:
+    fd = os.open("f", os.O_CREAT, 0o600)
+    found = os.fstat(fd).st_ino
+    os.close(fd)
+    os.unlink("f")
+    if found >= number - 1:
+        break
+own = socket.socket(1)
+own.bind("own")
+own.listen()
+print(os.stat("own").st_ino == number)
+try:
+    socket.socket(1).connect(path)
+except PermissionError:
+    print("refused")
+"""
+
+
+def a_socket_of_the_same_number_elsewhere_gets_no_knock_through(w: Path, o: Path) -> None:
+    """In a tmpfs numbers can be chosen, by making files until the right one is next."""
+    private_mounts()
+    mount(b"none", os.fsencode(o), b"tmpfs")
+    for n in range(500):
+        (o / str(n)).touch()
+    with listening(str(o / "s"), socket.AF_UNIX) as host, space(w) as box:
+        result = box.run(program(NUMBERED, o / "s", (o / "s").stat().st_ino))
+        assert result.out == "True\nrefused\n", result.text
+        assert host.greeted() == 0
 
 
 RACE = r"""
