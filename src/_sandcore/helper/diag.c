@@ -98,9 +98,9 @@ static int is_here(const struct supervisor *self, const struct connect *connect,
                    const struct statx *file)
 {
     int64_t inode = fdinfo_number(self->proc, 1, place, "ino:", 10);
-    struct unix_diag_vfs wanted = {
-        .udiag_vfs_ino = (uint32_t)inode,
-        .udiag_vfs_dev = file->stx_dev_major << DEVICE_MINOR_BITS | file->stx_dev_minor};
+    struct unix_diag_vfs wanted = {.udiag_vfs_ino = (uint32_t)inode,
+                                   .udiag_vfs_dev = file->stx_dev_major << DEVICE_MINOR_BITS |
+                                                    file->stx_dev_minor};
     if (inode < 0 || is_listed(self, &wanted)) {
         return inode >= 0;
     }

@@ -28,7 +28,7 @@ enum {
     CONNECT_LATER = 1,   /* it would have to sleep */
     ADDRESS_BYTES = 128, /* struct sockaddr_storage */
     KNOWN_SOCKETS = 16,
-    OPTIONS = 5, /* of sockets, that are copied */
+    OPTIONS = 5,            /* of sockets, that are copied */
     DEVICE_MINOR_BITS = 20, /* in the kernel's number of a device */
 };
 
@@ -48,8 +48,8 @@ struct connect {
 /* A lane, as the supervisor sees it. */
 struct ward {
     int32_t used;
-    int32_t handover;      /* -1: the listener has come */
-    int32_t listener, top; /* -1: not yet; a fd on the top of its tree */
+    int32_t handover;        /* -1: the listener has come */
+    int32_t listener, top;   /* -1: not yet; a fd on the top of its tree */
     uint32_t waiting, tried; /* connects that wait; those tried in this round of trying again */
     struct attempts *attempts;
     struct connect *connects; /* those that wait */
