@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,24 @@ def test_the_temporary_directory_of_the_one_before_is_not_granted(
             assert not Path(there, "other").exists()
 
     until_kept(compiled, two)
+
+
+def test_rules_that_differ_from_those_before_are_not_kept(
+    calm: SandboxPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a command of another sandbox exchanges just then was not there for the first ones."""
+    backend, first = LinuxBackend(namespaces=False), list[bool]()
+
+    def compiled(*how: object) -> rules.Rules:
+        found = rules.compile_rules(*how)  # type: ignore[arg-type]
+        first.append(len(first) % 2 == 0)
+        return replace(found, anchors=found.anchors[1:]) if first[-1] else found
+
+    monkeypatch.setattr(basis, "compile_rules", compiled)
+    for _ in range(3):
+        time.sleep(TICK)
+        assert output(calm, backend, ["true"])[0] == 0
+    assert len(first) == 6
 
 
 def test_what_came_beside_a_denied_path_is_read_by_the_next_sandbox(

@@ -6,6 +6,7 @@ Everything that can be refused before a process exists is refused here, with the
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from errno import ENOTDIR
@@ -27,6 +28,7 @@ __all__ = [
     "PopenOptions",
     "RunOptions",
     "candidates",
+    "check_given",
     "check_options",
     "check_popen",
     "encode_words",
@@ -107,6 +109,23 @@ def check_options(how: RunOptions) -> None:
     ):
         if fd is not None and (isinstance(fd, bool) or not isinstance(fd, int) or fd < 0):
             raise InvalidArgument(name, fd, "is no fd", "a number, or None to capture")
+        if fd is not None:
+            check_given(name, fd)
+
+
+def check_given(name: str, fd: int) -> None:
+    """Refuses a socket of the caller's that sends to whatever address its holder says.
+
+    It is of the host's network, and no filter sees the address of a ``sendmsg``.
+    """
+    try:
+        found = os.fstat(fd).st_mode
+    except OSError:
+        return  # who hands it over says so
+    if stat.S_ISSOCK(found):
+        with socket.socket(fileno=os.dup(fd)) as one:
+            if one.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+                raise InvalidArgument(name, fd, "is a datagram socket", "a pipe or a stream")
 
 
 def set_options(request: Request, how: RunOptions) -> None:

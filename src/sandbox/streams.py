@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from sandbox.errors import InvalidArgument, Unavailable
-from sandbox.request import PopenOptions
+from sandbox.request import PopenOptions, check_given
 
 __all__ = ["DEVNULL", "PIPE", "STDOUT", "Streams", "Terminal", "window"]
 
@@ -190,4 +190,6 @@ def _wanted(name: str, value: Any) -> int:
     named = (PIPE, DEVNULL, STDOUT) if name == "stderr" else (PIPE, DEVNULL)
     if isinstance(value, bool) or not isinstance(value, int) or (value < 0 and value not in named):
         raise InvalidArgument(name, value, "is no stream", mend)
+    if value >= 0:
+        check_given(name, value)
     return value

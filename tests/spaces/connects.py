@@ -13,11 +13,12 @@ import threading
 import time
 from pathlib import Path
 
-from casekit import Listener, cc, listening, until
+from casekit import Listener, cc, listening, mount, private_mounts, skip, until
 from spacekit import helpers, inside, outside, program, space, words
 
 import sandbox
 from sandbox import Sandbox, workspace_write
+from sandbox.backends.linux import LinuxBackend
 
 SERVE = """
 import os, socket, sys
@@ -186,6 +187,63 @@ def the_host_is_out_of_reach_and_notices_nothing(w: Path, o: Path) -> None:
     packets.close()
 
 
+NUMBERED = """
+import os, socket, sys
+path, number = sys.argv[1], int(sys.argv[2])
+os.chdir("/tmp")
+while True:
+    fd = os.open("f", os.O_CREAT, 0o600)
+    found = os.fstat(fd).st_ino
+    os.close(fd)
+    os.unlink("f")
+    if found >= number - 1:
+        break
+own = socket.socket(1)
+own.bind("own")
+own.listen()
+print(os.stat("own").st_ino == number)
+try:
+    socket.socket(1).connect(path)
+except PermissionError:
+    print("refused")
+"""
+
+
+def a_socket_of_the_same_number_elsewhere_gets_no_knock_through(w: Path, o: Path) -> None:
+    """In a tmpfs numbers can be chosen, by making files until the right one is next."""
+    private_mounts()
+    mount(b"none", os.fsencode(o), b"tmpfs")
+    for n in range(500):
+        (o / str(n)).touch()
+    with listening(str(o / "s"), socket.AF_UNIX) as host, space(w) as box:
+        result = box.run(program(NUMBERED, o / "s", (o / "s").stat().st_ino))
+        assert result.out == "True\nrefused\n", result.text
+        assert host.greeted() == 0
+
+
+def sockets_on_an_overlay_of_several_file_systems_are_reached(w: Path, o: Path) -> None:
+    """There stat says another device for a file than the kernel's list of sockets."""
+    private_mounts()
+    mount(b"none", os.fsencode(o), b"tmpfs")
+    for name in ("lower", "upper"):
+        (o / name).mkdir()
+        mount(b"none", os.fsencode(o / name), b"tmpfs")
+    for name in ("data", "work"):
+        (o / "upper" / name).mkdir()
+    how = f"xino=off,lowerdir={o}/lower,upperdir={o}/upper/data,workdir={o}/upper/work"
+    done = subprocess.run(["mount", "-t", "overlay", "none", "-o", how, str(w)])
+    if done.returncode:
+        skip("needs overlays")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.bind(str(w / "probe"))
+        assert (w / "probe").stat().st_dev != w.stat().st_dev
+    with space(w) as box:
+        inside(box, {"server": f"exec({LISTEN.replace('/tmp', str(w))!r})"})
+        code = f"c = socket.socket(1); c.connect({str(w / 's')!r})"
+        (w / "s").unlink()
+        assert box.run(program(LISTEN.replace("/tmp", str(w)) + code)).ok
+
+
 RACE = r"""
 #define _GNU_SOURCE
 #include <errno.h>
@@ -293,24 +351,50 @@ except OSError as error:
     print(errno.errorcode[error.errno])
 """
     with listening() as host, space(w) as box:
-        address = host.socket.getsockname()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
-            there.bind(str(w / "d"))
-            for family, kind, target in (
-                (socket.AF_INET, socket.SOCK_STREAM, address),
-                (socket.AF_INET, socket.SOCK_DGRAM, address),
-                (socket.AF_UNIX, socket.SOCK_DGRAM, str(w / "d")),
+        for confined in (False, True):
+            with socket.socket() as given:
+                words = program(code, repr(host.socket.getsockname()))
+                if confined:
+                    out = box.run(words, stdin=given.fileno()).out
+                else:
+                    done = subprocess.run(words, stdin=given, capture_output=True)
+                    out = done.stdout.decode()
+                assert out == ("-1 EPERM\n" if confined else "0 ok\n"), (confined, out)
+
+
+def datagram_sockets_of_the_caller_are_not_given(w: Path, o: Path) -> None:
+    """No filter sees where a sendmsg goes, and the socket is of the host's network."""
+    code = "import socket, sys; socket.socket(fileno=0).sendmsg([b'x'], [], 0, eval(sys.argv[1]))"
+    for family, address in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, str(w / "d"))):
+        with (
+            socket.socket(family, socket.SOCK_DGRAM) as host,
+            socket.socket(family, socket.SOCK_DGRAM) as given,
+            space(w) as box,
+            Sandbox(workspace_write(w), workspace=w, backend=LinuxBackend(namespaces=False)) as two,
+        ):
+            host.bind(address)
+            host.settimeout(0.2)
+            words = program(code, repr(host.getsockname()))
+            subprocess.run(words, stdin=given, check=True)
+            assert host.recv(9) == b"x"
+            for call, how in (
+                (box.run, {"stdin": given.fileno()}),
+                (two.run, {"stdin": given.fileno()}),
+                (box.popen, {"stdin": given}),
+                (box.popen, {"stderr": given.fileno()}),
             ):
-                for confined in (False, True):
-                    with socket.socket(family, kind) as given:
-                        words = program(code, repr(target))
-                        if confined:
-                            out = box.run(words, stdin=given.fileno()).out
-                        else:
-                            done = subprocess.run(words, stdin=given, capture_output=True)
-                            out = done.stdout.decode()
-                        expected = "-1 EPERM\n" if confined else "0 ok\n"
-                        assert out == expected, (family, kind, confined, out)
+                try:
+                    raise AssertionError(call(words, **how))
+                except sandbox.InvalidArgument:
+                    pass
+            try:
+                raise AssertionError(host.recv(9))
+            except TimeoutError:
+                pass
+            left, right = socket.socketpair()
+            with left, right:
+                assert box.run(["echo", "stream"], stdout=left.fileno()).ok
+                assert right.recv(9) == b"stream\n"
 
 
 TRY = {
@@ -389,6 +473,54 @@ def a_flood_of_one_lane_does_not_starve_another(w: Path, o: Path) -> None:
             flood.wait()
             assert time.monotonic() - began < 5
         assert inside(box, {"udp": TRY["udp"]}) == {"udp": "ok"}
+
+
+MANY = """
+import os, resource, socket, sys, threading, time
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+os.chdir("/tmp")
+left, kept = 20000, []
+while left > 0:
+    count, ends = min(left, hard - 20), os.pipe()
+    if os.fork() == 0:
+        for i in range(count):
+            kept.append(socket.socket(1))
+            kept[-1].bind(f"\\0{left}-{i}")
+            kept[-1].listen(0)
+        os.write(ends[1], b"x")
+        time.sleep(99)
+    os.read(ends[0], 1)
+    left -= count
+def block(name):
+    for sock in (socket.socket(1), socket.socket(1)):
+        kept.append(sock)
+        sock.connect(name)
+for i in range(64):
+    kept.append(socket.socket(1))
+    kept[-1].bind(f"full{i}")
+    kept[-1].listen(0)
+    threading.Thread(target=block, args=(f"full{i}",)).start()
+open("ready", "w").close()
+time.sleep(99)
+"""
+
+
+def thousands_of_sockets_do_not_keep_the_supervisor_from_others(w: Path, o: Path) -> None:
+    """Each of its connects that wait asks for the list of all; lanes are started in between."""
+    with space(w) as box:
+        ready = {"ready": "os.stat('/tmp/ready')"}
+        with box.popen(program(MANY)) as many:
+            assert until(lambda: inside(box, ready) == {"ready": "ok"}, 60)
+            time.sleep(0.5)
+            began = time.monotonic()
+            threads = [threading.Thread(target=box.run, args=("sleep 1",)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert time.monotonic() - began < 4  # each would wait a second for its lane
+            many.kill()
 
 
 def a_command_is_ended_while_it_connects(w: Path, o: Path) -> None:

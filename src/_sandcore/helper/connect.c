@@ -17,7 +17,10 @@
 #define SYS_pidfd_getfd 438
 #endif
 
-enum { PIDFD_OF_THREAD = O_EXCL }; /* PIDFD_THREAD, from Linux 6.9 */
+enum {
+    PIDFD_OF_THREAD = O_EXCL, /* PIDFD_THREAD, from Linux 6.9 */
+    SHARE_NS = 500000,        /* of a lane, until the others have their turn */
+};
 
 int rights_drop(const struct supervisor *self)
 {
@@ -189,26 +192,36 @@ static int is_signalled(const struct supervisor *self, const struct connect *con
     return ((masks[0] | masks[1]) & ~masks[2] & masks[3]) != 0;
 }
 
-void connect_again(struct supervisor *self, struct ward *ward)
+/* Whether it goes on waiting. */
+static int try_again(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < ward->waiting; i++) {
-        struct connect *connect = &ward->connects[i];
-        if (!is_waiting(ward, connect->id)) {
-            continue; /* killed */
-        }
-        int error = attempt(self, ward, connect);
-        if (error == CONNECT_LATER && is_signalled(self, connect)) {
-            error = -EINTR;
-        }
-        if (error != CONNECT_LATER) {
-            answer(ward, connect->id, error);
-            continue;
-        }
-        if (kept != i) {
-            ward->connects[kept] = *connect;
-        }
-        kept++;
+    if (!is_waiting(ward, connect->id)) {
+        return 0; /* killed */
     }
-    ward->waiting = kept;
+    int error = attempt(self, ward, connect);
+    if (error == CONNECT_LATER && is_signalled(self, connect)) {
+        error = -EINTR;
+    }
+    if (error != CONNECT_LATER) {
+        answer(ward, connect->id, error);
+    }
+    return error == CONNECT_LATER;
+}
+
+/* A command can make one try take milliseconds, by thousands of sockets. */
+int connect_again(struct supervisor *self, struct ward *ward)
+{
+    int64_t end_ns = ward->tried < ward->waiting ? helper_now() + SHARE_NS : 0;
+    while (ward->tried < ward->waiting) {
+        struct connect *connect = &ward->connects[ward->tried];
+        if (try_again(self, ward, connect)) {
+            ward->tried++;
+        } else {
+            *connect = ward->connects[--ward->waiting];
+        }
+        if (helper_now() >= end_ns) {
+            break;
+        }
+    }
+    return ward->tried < ward->waiting;
 }

@@ -27,8 +27,8 @@ static size_t step(size_t length)
     return (length + 3) & ~(size_t)3;
 }
 
-/* Whether one message of the list has this inode among its attributes. */
-static int has_inode(const uint8_t *message, size_t size, uint32_t inode)
+/* Whether one message of the list is of this file. */
+static int is_of(const uint8_t *message, size_t size, const struct unix_diag_vfs *wanted)
 {
     struct nlattr head;
     struct unix_diag_vfs file;
@@ -40,14 +40,15 @@ static int has_inode(const uint8_t *message, size_t size, uint32_t inode)
         }
         if (head.nla_type == UNIX_DIAG_VFS && at + sizeof head + sizeof file <= size) {
             memcpy(&file, message + at + sizeof head, sizeof file);
-            return file.udiag_vfs_ino == inode;
+            return file.udiag_vfs_ino == wanted->udiag_vfs_ino &&
+                   file.udiag_vfs_dev == wanted->udiag_vfs_dev;
         }
     }
     return 0;
 }
 
 /* 1: it is in this part of the list; 0: not; -1: the list has ended. */
-static int look_through(const uint8_t *part, size_t size, uint32_t inode)
+static int look_through(const uint8_t *part, size_t size, const struct unix_diag_vfs *wanted)
 {
     struct nlmsghdr head;
     for (size_t at = 0; at + sizeof head <= size; at += step(head.nlmsg_len)) {
@@ -56,16 +57,16 @@ static int look_through(const uint8_t *part, size_t size, uint32_t inode)
             head.nlmsg_len < sizeof head || head.nlmsg_len > size - at) {
             return -1;
         }
-        if (has_inode(part + at, head.nlmsg_len, inode)) {
+        if (is_of(part + at, head.nlmsg_len, wanted)) {
             return 1;
         }
     }
     return 0;
 }
 
-/* The kernel's list has the lower half of inode numbers and a device that is not always the one that
- * stat gives. What is taken for this network's though it is not is refused later, by its owner. */
-static int is_listed(const struct supervisor *self, uint32_t inode)
+/* The kernel's list has the lower half of inode numbers. What is taken for this network's though it is
+ * not is refused later, by its owner. */
+static int is_listed(const struct supervisor *self, const struct unix_diag_vfs *wanted)
 {
     static uint8_t answer[ANSWER_BYTES] __attribute__((aligned(8)));
     struct {
@@ -83,7 +84,7 @@ static int is_listed(const struct supervisor *self, uint32_t inode)
     int found = 0;
     for (;;) {
         long size = SYS_6(SYS_recvfrom, self->diag, answer, sizeof answer, MSG_DONTWAIT, 0, 0);
-        int part = size < 0 ? -1 : look_through(answer, (size_t)size, inode);
+        int part = size < 0 ? -1 : look_through(answer, (size_t)size, wanted);
         if (part < 0) {
             return found;
         }
@@ -91,7 +92,29 @@ static int is_listed(const struct supervisor *self, uint32_t inode)
     }
 }
 
-int diag_listens_here(struct supervisor *self, int place, const struct statx *file)
+/* The number alone would not do: commands choose those of their own files, by making many. The device
+ * is not always what stat says (btrfs, overlays): then the mount tells it. */
+static int is_here(const struct supervisor *self, const struct connect *connect, int place,
+                   const struct statx *file)
+{
+    int64_t inode = fdinfo_number(self->proc, 1, place, "ino:", 10);
+    struct unix_diag_vfs wanted = {.udiag_vfs_ino = (uint32_t)inode,
+                                   .udiag_vfs_dev = file->stx_dev_major << DEVICE_MINOR_BITS |
+                                                    file->stx_dev_minor};
+    if (inode < 0 || is_listed(self, &wanted)) {
+        return inode >= 0;
+    }
+    int64_t mount = fdinfo_number(self->proc, 1, place, "mnt_id:", 10);
+    int64_t device = mount_device(self->proc, (uint64_t)connect->pid, (uint64_t)mount);
+    if (mount < 0 || device < 0 || (uint32_t)device == wanted.udiag_vfs_dev) {
+        return 0;
+    }
+    wanted.udiag_vfs_dev = (uint32_t)device;
+    return is_listed(self, &wanted);
+}
+
+int diag_listens_here(struct supervisor *self, const struct connect *connect, int place,
+                      const struct statx *file)
 {
     const struct known_socket one = {
         .device = (uint64_t)file->stx_dev_major << 32 | file->stx_dev_minor,
@@ -105,13 +128,9 @@ int diag_listens_here(struct supervisor *self, int place, const struct statx *fi
             return 1;
         }
     }
-    /* Its own number and not what stat says, which differs where file systems lie on each other. */
-    int64_t inode = fdinfo_number(self->proc, 1, place, "ino:", 10);
-    if (inode < 0 || !is_listed(self, (uint32_t)inode)) {
-        return 0;
-    }
-    if (timed) {
+    int here = is_here(self, connect, place, file);
+    if (here && timed) {
         self->known[self->next_known++ % KNOWN_SOCKETS] = one;
     }
-    return 1;
+    return here;
 }

@@ -1,4 +1,4 @@
-/* Numbers in what /proc says of a command's processes and of their open files. */
+/* Numbers in what /proc says of a command's processes, of their open files and of their mounts. */
 #define _GNU_SOURCE
 #include "supervisor.h"
 #include "sys.h"
@@ -38,6 +38,35 @@ static int64_t read_number(int proc, const char *path, const char *line, int bas
         return (int64_t)number;
     }
     return size < 0 ? size : -ENOENT;
+}
+
+/* A line of mountinfo begins with NUMBER PARENT MAJOR:MINOR. */
+int64_t mount_device(int proc, uint64_t process, uint64_t mount)
+{
+    char path[PATH_BYTES], digits[TEXT_NUMBER], text[TEXT_BYTES];
+    put(put(path, text_of(process, digits)), "/mountinfo");
+    long fd = SYS_4(SYS_openat, proc, path, O_RDONLY | O_CLOEXEC, 0);
+    uint64_t fields[4] = {0}, device = 0;
+    int at = 0, found = 0;
+    for (long size = fd; size >= 0 && !found;) {
+        size = SYS_3(SYS_read, fd, text, sizeof text);
+        size = size == 0 ? -ENOENT : size;
+        for (long i = 0; i < size && !found; i++) {
+            if (text[i] == '\n') {
+                memset(fields, 0, sizeof fields);
+                at = 0;
+            } else if (at < 4 && digit(text[i]) < 10) {
+                fields[at] = fields[at] * 10 + (uint64_t)digit(text[i]);
+            } else if (at < 4 && ++at == 4) {
+                found = fields[0] == mount;
+                device = fields[2] << DEVICE_MINOR_BITS | fields[3];
+            }
+        }
+    }
+    if (fd >= 0) {
+        SYS_1(SYS_close, fd);
+    }
+    return found ? (int64_t)device : -ENOENT;
 }
 
 int64_t status_number(int proc, uint64_t process, const char *line, int base)

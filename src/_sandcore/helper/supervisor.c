@@ -211,13 +211,17 @@ static void serve_all(void)
     }
 }
 
-static void try_again(void)
+/* False when all that wait have been tried, and the next round may begin. */
+static int try_again(void)
 {
+    int more = 0;
     for (uint32_t i = 0; i < ward_count; i++) {
-        if (wards[i].used && wards[i].waiting) {
-            connect_again(&self, &wards[i]);
-        }
+        more |= wards[i].used && connect_again(&self, &wards[i]);
     }
+    for (uint32_t i = 0; !more && i < ward_count; i++) {
+        wards[i].tried = 0;
+    }
+    return more;
 }
 
 /* Until the root ends, or a lane is attacked. */
@@ -247,8 +251,7 @@ static void serve(struct helper *helper)
         if (ready > 0) {
             serve_all();
         }
-        if (waiting && helper_now() >= again_ns) {
-            try_again();
+        if (waiting && helper_now() >= again_ns && !try_again()) {
             pause_ns = pause_ns * 2 < LATEST_NS ? pause_ns * 2 : LATEST_NS;
             again_ns = helper_now() + pause_ns;
         }

@@ -28,7 +28,8 @@ enum {
     CONNECT_LATER = 1,   /* it would have to sleep */
     ADDRESS_BYTES = 128, /* struct sockaddr_storage */
     KNOWN_SOCKETS = 16,
-    OPTIONS = 5, /* of sockets, that are copied */
+    OPTIONS = 5,            /* of sockets, that are copied */
+    DEVICE_MINOR_BITS = 20, /* in the kernel's number of a device */
 };
 
 /* One connect of a command. Its thread sleeps until it is answered, or is killed. */
@@ -47,9 +48,9 @@ struct connect {
 /* A lane, as the supervisor sees it. */
 struct ward {
     int32_t used;
-    int32_t handover;      /* -1: the listener has come */
-    int32_t listener, top; /* -1: not yet; a fd on the top of its tree */
-    uint32_t waiting;
+    int32_t handover;        /* -1: the listener has come */
+    int32_t listener, top;   /* -1: not yet; a fd on the top of its tree */
+    uint32_t waiting, tried; /* connects that wait; those tried in this round of trying again */
     struct attempts *attempts;
     struct connect *connects; /* those that wait */
 };
@@ -76,8 +77,8 @@ struct supervisor {
 /* One notification of a lane, received and answered, or kept as waiting. */
 void connect_serve(struct supervisor *self, struct ward *ward);
 
-/* Tries those that wait once more. */
-void connect_again(struct supervisor *self, struct ward *ward);
+/* Tries some of those that wait once more; false when this round has had them all. */
+int connect_again(struct supervisor *self, struct ward *ward);
 
 /* Connects the socket of the command, which is of an internet family: zero, CONNECT_LATER, or a
  * negative errno. */
@@ -90,8 +91,10 @@ uint64_t inet_own_network(void);
 int unix_connect(struct supervisor *self, const struct ward *ward, const struct connect *connect,
                  int *outside);
 
-/* Whether a socket of the file system, held by a fd, listens in this network. */
-int diag_listens_here(struct supervisor *self, int place, const struct statx *file);
+/* Whether a socket of the file system, to which a command connects and which is held by a fd, listens
+ * in this network. */
+int diag_listens_here(struct supervisor *self, const struct connect *connect, int place,
+                      const struct statx *file);
 int diag_open(void);
 
 void unix_learn_options(struct supervisor *self);
@@ -104,5 +107,8 @@ void rights_take(const struct supervisor *self);
  * errno. Signal 64, the topmost bit of a mask, makes one of those negative. */
 int64_t status_number(int proc, uint64_t process, const char *line, int base);
 int64_t fdinfo_number(int proc, uint64_t process, int fd, const char *line, int base);
+
+/* The device of a mount that a process sees, as the kernel numbers it. */
+int64_t mount_device(int proc, uint64_t process, uint64_t mount);
 
 #endif

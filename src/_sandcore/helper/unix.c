@@ -53,8 +53,10 @@ static int connect_to(const struct supervisor *self, int own, int place)
 }
 
 /* Holds what is at the path: from here on it cannot be another. Without rights of our own. */
-static int connect_held(struct supervisor *self, const char *path, int own, int *outside)
+static int connect_held(struct supervisor *self, const struct connect *connect, int own,
+                        int *outside)
 {
+    const char *path = (const char *)connect->address + PATH;
     long place = SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
     if (place < 0) {
         return place == -EMFILE || place == -ENFILE ? -EPERM : (int)place;
@@ -64,7 +66,7 @@ static int connect_held(struct supervisor *self, const char *path, int own, int 
     if (SYS_5(SYS_statx, place, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &file)) {
         error = -EPERM;
     } else if ((file.stx_mode & S_IFMT) == S_IFSOCK) {
-        *outside = !diag_listens_here(self, (int)place, &file);
+        *outside = !diag_listens_here(self, connect, (int)place, &file);
         error = *outside ? -EPERM : connect_to(self, own, (int)place);
     }
     SYS_1(SYS_close, place);
@@ -82,7 +84,7 @@ static int connect_path(struct supervisor *self, const struct ward *ward,
     if (error || rights_drop(self)) {
         return -EPERM;
     }
-    error = connect_held(self, path, own, outside);
+    error = connect_held(self, connect, own, outside);
     rights_take(self);
     return error;
 }

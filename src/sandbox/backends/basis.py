@@ -62,11 +62,17 @@ class Basis:
             return True
         return now < self._rest_until and self._denied.same(denied)
 
+    def compare(self, rules: Rules) -> None:
+        """Rules that name other things than those that led to this are not to be kept."""
+        self._settled &= self._paths == tuple(rule.path for rule in rules.anchors)
+
     def moved(self, rules: Rules) -> Basis | None:
         """The same for the same rules but of another temporary directory; None unless all is still.
 
         To the letter: for a new sandbox neighbours that cannot be read yet do not wait.
         """
+        if not self._settled:
+            return None
         before, denied, watched = self._states
         other = Basis.__new__(Basis)
         other._paths = tuple(rule.path for rule in rules.anchors)
@@ -76,7 +82,7 @@ class Basis:
             part = slice(index * size, (index + 1) * size)
             if pair[0] == pair[1] and before[part] != now[part]:
                 return None
-        if not (self._settled and self._watched.same(watched)):
+        if not self._watched.same(watched):
             return None
         other._settled = True
         other._denied, other._watched = self._denied, self._watched
@@ -99,5 +105,6 @@ def compile_with_basis(resolved: ResolvedPolicy, abi: int) -> tuple[Rules, Basis
     began = time.monotonic()
     basis = Basis(compile_rules(resolved, abi), resolved)
     rules = compile_rules(resolved, abi)
+    basis.compare(rules)
     basis.rest(time.monotonic() - began)
     return rules, basis
