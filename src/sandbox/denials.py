@@ -239,6 +239,10 @@ def _unreached(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
 
 def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denial:
     if kind == "socket":
-        return Denial(DenialKind.SOCKET, what, evidence, "sockets of the host: none")
+        named = asked.resolved.policy.unix_sockets
+        rule = f"sockets of the host: {', '.join(named) or 'none'}"
+        # An abstract one cannot be named, nor where a path begins that is relative.
+        grant = Grant.one("unix-socket", what) if what.startswith("/") else None
+        return Denial(DenialKind.SOCKET, what, evidence, rule, grant)
     rule = f"network: {asked.resolved.policy.network}"
     return Denial(DenialKind.NETWORK, what, evidence, rule, Grant.one("network", "full"))

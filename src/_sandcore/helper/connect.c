@@ -19,6 +19,9 @@
 
 enum { PIDFD_OF_THREAD = O_EXCL }; /* PIDFD_THREAD, from Linux 6.9 */
 
+/* Who has waited for long is looked at seldom: a blocking connect over the wire may take minutes. */
+enum { PATIENCE = 8, SOONEST_NS = 1000000, LATEST_NS = 128000000 };
+
 int rights_drop(const struct supervisor *self)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -110,8 +113,22 @@ static void set_patience(struct connect *connect)
     connect->until_ns = INT64_MAX;
     if (SYS_5(SYS_getsockopt, connect->socket, SOL_SOCKET, SO_SNDTIMEO, span, &size) == 0 &&
         (span[0] || span[1]) && span[0] < INT32_MAX) {
-        connect->until_ns = helper_now() + span[0] * 1000000000 + span[1] * 1000;
+        connect->until_ns = connect->since_ns + span[0] * 1000000000 + span[1] * 1000;
     }
+}
+
+/* When it is tried next; false: its time is up. */
+static int waits(struct connect *connect)
+{
+    int64_t now = helper_now();
+    if (connect->since_ns == 0) {
+        connect->since_ns = now;
+        set_patience(connect);
+    }
+    int64_t pause = (now - connect->since_ns) / PATIENCE;
+    pause = pause < SOONEST_NS ? SOONEST_NS : pause > LATEST_NS ? LATEST_NS : pause;
+    connect->again_ns = now + pause < connect->until_ns ? now + pause : connect->until_ns;
+    return now < connect->until_ns;
 }
 
 static void note(const struct ward *ward, const struct connect *connect, int error)
@@ -126,24 +143,22 @@ static void note(const struct ward *ward, const struct connect *connect, int err
 /* Tries it: zero, CONNECT_LATER or a negative errno. */
 static int attempt(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
-    int outside = 0;
+    connect->outside = connect->named = 0;
     int error = take_socket(self, connect);
     if (error == 0 && !is_waiting(ward, connect->id)) {
         error = -EPERM; /* the number may be another's by now */
     }
-    if (error == 0 && connect->until_ns == 0) {
-        set_patience(connect);
-    }
     if (error == 0 && connect->domain == AF_UNIX) {
-        error = unix_connect(self, ward, connect, &outside);
+        error = unix_connect(self, ward, connect);
     } else if (error == 0) {
         error = inet_connect(self, connect);
-        outside = error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
+        connect->outside =
+            !self->shares_network && error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
     }
-    if (error == CONNECT_LATER && helper_now() >= connect->until_ns) {
+    if (error == CONNECT_LATER && !waits(connect)) {
         error = connect->domain == AF_UNIX ? -EAGAIN : -EINPROGRESS;
     }
-    if (outside) {
+    if (connect->outside) {
         note(ward, connect, error);
     }
     if (connect->socket >= 0) {
@@ -171,7 +186,8 @@ void connect_serve(struct supervisor *self, struct ward *ward)
         error = attempt(self, ward, connect);
     }
     if (error == CONNECT_LATER) {
-        ward->waiting++;
+        int is_next = ward->waiting++ == 0 || connect->again_ns < ward->next_ns;
+        ward->next_ns = is_next ? connect->again_ns : ward->next_ns;
     } else {
         answer(ward, notice.id, error);
     }
@@ -192,23 +208,27 @@ static int is_signalled(const struct supervisor *self, const struct connect *con
 void connect_again(struct supervisor *self, struct ward *ward)
 {
     uint32_t kept = 0;
+    int64_t now = helper_now(), next = INT64_MAX;
     for (uint32_t i = 0; i < ward->waiting; i++) {
         struct connect *connect = &ward->connects[i];
-        if (!is_waiting(ward, connect->id)) {
+        int is_due = connect->again_ns <= now;
+        if (is_due && !is_waiting(ward, connect->id)) {
             continue; /* killed */
         }
-        int error = attempt(self, ward, connect);
-        if (error == CONNECT_LATER && is_signalled(self, connect)) {
+        int error = is_due ? attempt(self, ward, connect) : CONNECT_LATER;
+        if (is_due && error == CONNECT_LATER && is_signalled(self, connect)) {
             error = -EINTR;
         }
         if (error != CONNECT_LATER) {
             answer(ward, connect->id, error);
             continue;
         }
+        next = connect->again_ns < next ? connect->again_ns : next;
         if (kept != i) {
             ward->connects[kept] = *connect;
         }
         kept++;
     }
     ward->waiting = kept;
+    ward->next_ns = next;
 }

@@ -1,5 +1,6 @@
-/* Asking the kernel whether a socket of the file system is of this network: one of the host's is not,
- * and is not to notice that somebody has asked for it. */
+/* Asking the kernel whether a socket of the file system is one of the sandbox's: one of the host's is
+ * not to notice that somebody has asked for it. In a network of the sandbox's own the kernel's list has
+ * no others; in the host's it has those too, and who has them open is looked at. */
 #define _GNU_SOURCE
 #include "supervisor.h"
 #include "sys.h"
@@ -13,7 +14,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { LISTENING = 10, ANSWER_BYTES = 8192 };
+enum { LISTENING = 10, ANSWER_BYTES = 8192, ALIKE = 16 };
+
+/* Sockets whose files have one number, by their own: the kernel lists half of it. */
+struct alike {
+    uint32_t inode, count;
+    uint32_t sockets[ALIKE];
+};
 
 int diag_open(void)
 {
@@ -46,26 +53,35 @@ static int has_inode(const uint8_t *message, size_t size, uint32_t inode)
     return 0;
 }
 
-/* 1: it is in this part of the list; 0: not; -1: the list has ended. */
-static int look_through(const uint8_t *part, size_t size, uint32_t inode)
+static void add(struct alike *alike, const uint8_t *message)
+{
+    struct unix_diag_msg body;
+    memcpy(&body, message + sizeof(struct nlmsghdr), sizeof body);
+    if (alike->count < ALIKE) {
+        alike->sockets[alike->count++] = body.udiag_ino;
+    }
+}
+
+/* One part of the list; false when it has ended. */
+static int look_through(const uint8_t *part, size_t size, struct alike *alike)
 {
     struct nlmsghdr head;
     for (size_t at = 0; at + sizeof head <= size; at += step(head.nlmsg_len)) {
         memcpy(&head, part + at, sizeof head);
         if (head.nlmsg_type == NLMSG_DONE || head.nlmsg_type == NLMSG_ERROR ||
             head.nlmsg_len < sizeof head || head.nlmsg_len > size - at) {
-            return -1;
+            return 0;
         }
-        if (has_inode(part + at, head.nlmsg_len, inode)) {
-            return 1;
+        if (has_inode(part + at, head.nlmsg_len, alike->inode)) {
+            add(alike, part + at);
         }
     }
-    return 0;
+    return 1;
 }
 
 /* The kernel's list has the lower half of inode numbers and a device that is not always the one that
  * stat gives. What is taken for this network's though it is not is refused later, by its owner. */
-static int is_listed(const struct supervisor *self, uint32_t inode)
+static void list(const struct supervisor *self, struct alike *alike)
 {
     static uint8_t answer[ANSWER_BYTES] __attribute__((aligned(8)));
     struct {
@@ -78,23 +94,26 @@ static int is_listed(const struct supervisor *self, uint32_t inode)
                           .udiag_states = 1u << LISTENING,
                           .udiag_show = UDIAG_SHOW_VFS}};
     if (SYS_6(SYS_sendto, self->diag, &request, sizeof request, 0, 0, 0) < 0) {
-        return 0;
+        return;
     }
-    int found = 0;
-    for (;;) {
-        long size = SYS_6(SYS_recvfrom, self->diag, answer, sizeof answer, MSG_DONTWAIT, 0, 0);
-        int part = size < 0 ? -1 : look_through(answer, (size_t)size, inode);
-        if (part < 0) {
-            return found;
-        }
-        found |= part;
-    }
+    long size;
+    do {
+        size = SYS_6(SYS_recvfrom, self->diag, answer, sizeof answer, MSG_DONTWAIT, 0, 0);
+    } while (size >= 0 && look_through(answer, (size_t)size, alike));
+}
+
+/* With the rights to look at processes that do not want it, which are not the command's. */
+static int is_held(const struct supervisor *self, const struct alike *alike)
+{
+    rights_take(self);
+    int held = holders_have(self, alike->sockets, alike->count);
+    return rights_drop(self) == 0 && held;
 }
 
 int diag_listens_here(struct supervisor *self, int place, const struct statx *file)
 {
     const struct known_socket one = {
-        .device = (uint64_t)file->stx_dev_major << 32 | file->stx_dev_minor,
+        .device = device_of(file),
         .inode = file->stx_ino,
         .born_s = file->stx_btime.tv_sec,
         .born_ns = file->stx_btime.tv_nsec,
@@ -107,7 +126,12 @@ int diag_listens_here(struct supervisor *self, int place, const struct statx *fi
     }
     /* Its own number and not what stat says, which differs where file systems lie on each other. */
     int64_t inode = fdinfo_number(self->proc, 1, place, "ino:", 10);
-    if (inode < 0 || !is_listed(self, (uint32_t)inode)) {
+    struct alike alike = {.inode = (uint32_t)inode};
+    if (inode < 0) {
+        return 0;
+    }
+    list(self, &alike);
+    if (alike.count == 0 || (self->shares_network && !is_held(self, &alike))) {
         return 0;
     }
     if (timed) {

@@ -17,9 +17,10 @@ static int is_of_this_network(const struct supervisor *self, int socket)
 {
     uint64_t cookie = 0;
     uint32_t size = sizeof cookie;
-    return self->network &&
-           SYS_5(SYS_getsockopt, socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 &&
-           cookie == self->network;
+    return self->shares_network ||
+           (self->network &&
+            SYS_5(SYS_getsockopt, socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0 &&
+            cookie == self->network);
 }
 
 static long set_blocking(const struct connect *connect, int blocking)
@@ -46,7 +47,7 @@ int inet_connect(const struct supervisor *self, struct connect *connect)
     if (!known || !is_of_this_network(self, connect->socket)) {
         return -EPERM;
     }
-    int blocking = !(connect->flags & O_NONBLOCK);
+    int blocking = connect->type == SOCK_STREAM && !(connect->flags & O_NONBLOCK);
     if (blocking && set_blocking(connect, 0) < 0) {
         return -EPERM; /* the supervisor would sleep */
     }
