@@ -16,9 +16,13 @@
 
 enum { LISTENING = 10, ANSWER_BYTES = 8192, ALIKE = 16 };
 
-/* Sockets whose files have one number, by their own: the kernel lists half of it. */
+/* The sockets, by their own numbers, whose files have one number (the kernel lists half of it), or that
+ * have one name. */
 struct alike {
-    uint32_t inode, count;
+    uint32_t inode;
+    const uint8_t *name; /* NULL: by inode */
+    size_t name_size;
+    uint32_t count;
     uint32_t sockets[ALIKE];
 };
 
@@ -34,23 +38,38 @@ static size_t step(size_t length)
     return (length + 3) & ~(size_t)3;
 }
 
-/* Whether one message of the list has this inode among its attributes. */
-static int has_inode(const uint8_t *message, size_t size, uint32_t inode)
+/* One attribute of a message of the list, or NULL; *size is its length from there. */
+static const uint8_t *find(const uint8_t *message, size_t end, uint16_t type, size_t *size)
 {
     struct nlattr head;
-    struct unix_diag_vfs file;
     size_t at = sizeof(struct nlmsghdr) + sizeof(struct unix_diag_msg);
-    for (; at + sizeof head <= size; at += step(head.nla_len)) {
+    for (; at + sizeof head <= end; at += step(head.nla_len)) {
         memcpy(&head, message + at, sizeof head);
-        if (head.nla_len < sizeof head) {
+        if (head.nla_len < sizeof head || head.nla_len > end - at) {
             return 0;
         }
-        if (head.nla_type == UNIX_DIAG_VFS && at + sizeof head + sizeof file <= size) {
-            memcpy(&file, message + at + sizeof head, sizeof file);
-            return file.udiag_vfs_ino == inode;
+        if (head.nla_type == type) {
+            *size = head.nla_len - sizeof head;
+            return message + at + sizeof head;
         }
     }
     return 0;
+}
+
+static int is_alike(const uint8_t *message, size_t end, const struct alike *alike)
+{
+    size_t size = 0;
+    struct unix_diag_vfs file;
+    if (alike->name) {
+        const uint8_t *name = find(message, end, UNIX_DIAG_NAME, &size);
+        return name && size == alike->name_size && memcmp(name, alike->name, size) == 0;
+    }
+    const uint8_t *found = find(message, end, UNIX_DIAG_VFS, &size);
+    if (found == 0 || size < sizeof file) {
+        return 0;
+    }
+    memcpy(&file, found, sizeof file);
+    return file.udiag_vfs_ino == alike->inode;
 }
 
 static void add(struct alike *alike, const uint8_t *message)
@@ -72,7 +91,7 @@ static int look_through(const uint8_t *part, size_t size, struct alike *alike)
             head.nlmsg_len < sizeof head || head.nlmsg_len > size - at) {
             return 0;
         }
-        if (has_inode(part + at, head.nlmsg_len, alike->inode)) {
+        if (is_alike(part + at, head.nlmsg_len, alike)) {
             add(alike, part + at);
         }
     }
@@ -92,7 +111,7 @@ static void list(const struct supervisor *self, struct alike *alike)
                             .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
                  .body = {.sdiag_family = AF_UNIX,
                           .udiag_states = 1u << LISTENING,
-                          .udiag_show = UDIAG_SHOW_VFS}};
+                          .udiag_show = UDIAG_SHOW_VFS | UDIAG_SHOW_NAME}};
     if (SYS_6(SYS_sendto, self->diag, &request, sizeof request, 0, 0, 0) < 0) {
         return;
     }
@@ -138,4 +157,17 @@ int diag_listens_here(struct supervisor *self, int place, const struct statx *fi
         self->known[self->next_known++ % KNOWN_SOCKETS] = one;
     }
     return 1;
+}
+
+int diag_look_for_name(const struct supervisor *self, const uint8_t *name, size_t size)
+{
+    struct alike alike = {.name = name, .name_size = size};
+    if (!self->shares_network) {
+        return 0; /* connecting says whether anybody has the name */
+    }
+    list(self, &alike);
+    if (alike.count == 0) {
+        return -ECONNREFUSED;
+    }
+    return is_held(self, &alike) ? 0 : -EPERM;
 }

@@ -15,6 +15,10 @@
 #include <fcntl.h>
 #include <string.h>
 
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
 enum {
     LIST_BYTES = 8192,
     LINK_BYTES = 32,    /* "socket:[" and ten digits */
@@ -22,6 +26,7 @@ enum {
 };
 
 struct search {
+    int32_t proc;
     const uint32_t *sockets;
     uint32_t count, looks;
 };
@@ -39,6 +44,16 @@ static int is_number(const char *text)
     return text[0] >= '1' && text[0] <= '9';
 }
 
+static int is_one(const struct search *search, uint64_t socket)
+{
+    for (uint32_t i = 0; i < search->count; i++) {
+        if (search->sockets[i] == socket) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int is_wanted(const struct search *search, const char *link, long size)
 {
     static const char kind[] = "socket:[";
@@ -47,13 +62,7 @@ static int is_wanted(const struct search *search, const char *link, long size)
         return 0;
     }
     const char *at = link + length;
-    uint64_t number = text_take(&at, link + size);
-    for (uint32_t i = 0; i < search->count; i++) {
-        if (search->sockets[i] == number) {
-            return 1;
-        }
-    }
-    return 0;
+    return is_one(search, text_take(&at, link + size));
 }
 
 /* Calls `look` for what is listed in a directory until it says yes. */
@@ -85,6 +94,25 @@ static int look_at_fd(struct search *search, int directory, const char *name)
     return is_wanted(search, link, size);
 }
 
+/* A process that is not dumpable shows its fds to nobody whose numbers do not include root, but gives
+ * copies of them to who may trace it. */
+static int take_fds(struct search *search, uint64_t process)
+{
+    long pidfd = SYS_2(SYS_pidfd_open, process, 0);
+    int64_t count = pidfd < 0 ? 0 : status_number(search->proc, process, "FDSize:", 10);
+    int found = 0;
+    for (int64_t fd = 0; fd < count && !found && search->looks++ < LOOKS_MOST; fd++) {
+        struct statx file = {0};
+        int copy = (int)SYS_3(SYS_pidfd_getfd, pidfd, fd, 0);
+        found = copy >= 0 &&
+                SYS_5(SYS_statx, copy, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &file) == 0 &&
+                (file.stx_mode & S_IFMT) == S_IFSOCK && is_one(search, file.stx_ino);
+        tree_drop(copy);
+    }
+    tree_drop((int)pidfd);
+    return found;
+}
+
 static int look_at_process(struct search *search, int directory, const char *name)
 {
     char path[TEXT_NUMBER + sizeof "/fd"];
@@ -95,14 +123,18 @@ static int look_at_process(struct search *search, int directory, const char *nam
     memcpy(path, name, length);
     memcpy(path + length, "/fd", sizeof "/fd");
     int fds = (int)SYS_4(SYS_openat, directory, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    int found = fds >= 0 && any(search, fds, look_at_fd);
+    if (fds < 0) {
+        const char *at = name;
+        return fds == -EACCES && take_fds(search, text_take(&at, name + length));
+    }
+    int found = any(search, fds, look_at_fd);
     tree_drop(fds);
     return found;
 }
 
 int holders_have(const struct supervisor *self, const uint32_t *sockets, uint32_t count)
 {
-    struct search search = {.sockets = sockets, .count = count};
+    struct search search = {.proc = self->proc, .sockets = sockets, .count = count};
     int all = (int)SYS_4(SYS_openat, self->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     int found = all >= 0 && any(&search, all, look_at_process);
     tree_drop(all);

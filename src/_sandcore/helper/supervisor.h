@@ -119,6 +119,9 @@ int diag_listens_here(struct supervisor *self, int place, const struct statx *fi
 int holders_have(const struct supervisor *self, const uint32_t *sockets, uint32_t count);
 int diag_open(void);
 
+/* The same of an abstract name: zero, -EPERM, or -ECONNREFUSED where nobody has it. */
+int diag_look_for_name(const struct supervisor *self, const uint8_t *name, size_t size);
+
 void unix_learn_options(struct supervisor *self);
 
 /* The rights of who may do no more than the command, for connecting and looking up, and back. */

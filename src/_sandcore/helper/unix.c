@@ -93,15 +93,17 @@ static int connect_path(struct supervisor *self, const struct ward *ward, struct
     return error;
 }
 
-/* The host's are out of reach by the scope that Landlock has for them, where its network is shared. */
 static int connect_name(const struct supervisor *self, struct connect *connect, int own)
 {
     if (rights_drop(self)) {
         return -EPERM;
     }
-    long error = SYS_3(SYS_connect, own, connect->address, connect->size);
-    rights_take(self);
+    long error = diag_look_for_name(self, connect->address + PATH, connect->size - PATH);
     connect->outside = error == -EPERM;
+    if (error == 0) {
+        error = SYS_3(SYS_connect, own, connect->address, connect->size);
+    }
+    rights_take(self);
     return (int)error;
 }
 
@@ -166,6 +168,9 @@ static int replace(const struct supervisor *self, const struct ward *ward,
                                         .flags = SECCOMP_ADDFD_FLAG_SETFD,
                                         .srcfd = (uint32_t)own,
                                         .newfd = (uint32_t)connect->fd};
+    if (flags == -EACCES) {
+        flags = O_CLOEXEC; /* a process that is not dumpable does not show it */
+    }
     if (flags < 0) {
         return -EPERM;
     }
