@@ -241,8 +241,10 @@ def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denia
     if kind == "socket":
         named = asked.resolved.policy.unix_sockets
         rule = f"sockets of the host: {', '.join(named) or 'none'}"
-        # An abstract one cannot be named, nor where a path begins that is relative.
-        grant = Grant.one("unix-socket", what) if what.startswith("/") else None
+        # An abstract one cannot be named, nor one of a relative path; and naming a daemon gives
+        # its power away: never by what a command says.
+        is_known = evidence is Evidence.FILTER and what.startswith("/")
+        grant = Grant.one("unix-socket", what) if is_known else None
         return Denial(DenialKind.SOCKET, what, evidence, rule, grant)
     rule = f"network: {asked.resolved.policy.network}"
     return Denial(DenialKind.NETWORK, what, evidence, rule, Grant.one("network", "full"))
