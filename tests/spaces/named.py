@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,6 +166,7 @@ def a_link_that_a_command_may_have_made_is_not_followed(w: Path, o: Path) -> Non
 
 
 def a_server_that_is_started_again_is_reached_by_the_next_command(w: Path, o: Path) -> None:
+    pause = 0.2  # outside of what is writable the layout looks every 50 ms
     with in_tmp() as tmp:
         for place in (o, tmp):
             path, missing = place / "named", ("ENOENT", "ECONNREFUSED")
@@ -172,8 +174,10 @@ def a_server_that_is_started_again_is_reached_by_the_next_command(w: Path, o: Pa
                 assert inside(box, {"none": CONNECT}, path)["none"] in missing
                 for _ in range(2):
                     with servers(place, "named") as (host,):
+                        time.sleep(pause)
                         assert inside(box, {"there": CONNECT}, path) == {"there": "ok"}
                         assert host.greeted() == 1
+                    time.sleep(pause)
                     assert inside(box, {"gone": CONNECT}, path)["gone"] in missing
 
 
