@@ -275,7 +275,15 @@ def test_a_rule_of_an_unknown_class_or_with_unknown_flags_is_refused(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kind": 0}, {"kind": 10}, {"flags": 8}, {"access": 5}, {"reserved": 1}, {"path": 1 << 20}],
+    [
+        {"kind": 0},
+        {"kind": 10},
+        {"flags": 16},
+        {"kind": 1, "flags": 8},
+        {"access": 5},
+        {"reserved": 1},
+        {"path": 1 << 20},
+    ],
 )
 def test_a_mount_of_an_unknown_kind_or_with_unknown_flags_is_refused(
     changes: dict[str, int],

@@ -246,6 +246,13 @@ def test_network_full_makes_inet_sockets_possible(cli: Cli) -> None:
     assert cli("run", "--network", "full", *run).returncode == 0
 
 
+def test_a_named_socket_without_namespaces_is_refused_and_said(cli: Cli) -> None:
+    done = cli("run", "--isolation", "landlock", "--unix-socket", "/nothing/there", "--", "true")
+    assert done.returncode != 0
+    assert b"--unix-socket /nothing/there: nothing is there" in done.stderr
+    assert b"the Unix socket /nothing/there" in done.stderr and b"namespaces" in done.stderr
+
+
 def test_isolation_landlock_is_what_there_is(cli: Cli) -> None:
     assert cli.json("run", "--isolation", "landlock", "--json", "true")["error"] is None
 

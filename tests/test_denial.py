@@ -28,6 +28,7 @@ def test_a_denial_is_a_value_of_plain_parts() -> None:
         (("write", "/a b"), ".with_write('/a b')", "--write '/a b'"),
         (("read", "/a"), ".with_read('/a')", "--read /a"),
         (("allow-secret", "/a"), ".allow_secret('/a')", "--allow-secret /a"),
+        (("unix-socket", "/a"), ".with_unix_socket('/a')", "--unix-socket /a"),
         (("network", "full"), ".with_network('full')", "--network full"),
         (("wall", 9.0), ".with_limits(replace(policy.limits, wall=9.0))", "--timeout 9.0"),
         (("memory", 1 << 30), None, "--memory 1024M"),

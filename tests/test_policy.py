@@ -39,6 +39,7 @@ POLICIES = st.builds(
     require=st.sampled_from([None, "landlock", "namespaces"]),
     allow_secrets=st.lists(st.sampled_from(["ssh", "aws", "gh", "*"]), max_size=2).map(tuple),
     protected=st.lists(st.sampled_from([".git", ".idea", "x"]), max_size=2).map(tuple),
+    unix_sockets=st.lists(st.sampled_from(["/a/s", "/b/s"]), max_size=2).map(tuple),
 )
 PLACES = st.fixed_dictionaries({Special.WORKSPACE: PATHS, Special.TMP: PATHS})
 EVERY_PATH = ["/" + "/".join(p) for n in range(4) for p in itertools.product("abc", repeat=n)]
@@ -133,7 +134,22 @@ def test_copies_change_one_thing_and_leave_the_original() -> None:
     assert base.with_limits(Limits(cpu=1)).limits.cpu == 1
     assert base.with_environment(Environment(inherit="none")).environment.inherit == "none"
     assert base.allow_secret("ssh").allow_secrets == ("ssh",)
+    assert base.with_unix_socket("/a//s").with_unix_socket("/a/s").unix_sockets == ("/a/s",)
     assert base == read_only()
+
+
+def test_sockets_are_named_by_few_paths_and_full_access_reaches_all() -> None:
+    for wrong in ("/a", [f"/{number}" for number in range(65)]):
+        with pytest.raises(InvalidArgument):
+            SandboxPolicy(unix_sockets=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidPath):
+        SandboxPolicy(unix_sockets=("",))
+    named = read_only().with_unix_socket("/a/s")
+    assert full_access().narrow(named).unix_sockets == ("/a/s",)
+    assert named.narrow(full_access()).unix_sockets == ("/a/s",)
+    assert named.narrow(read_only()).unix_sockets == ()
+    assert read_only().widen(named).unix_sockets == ("/a/s",)
+    assert full_access().with_unix_socket("/a/s").unconfined
 
 
 @given(POLICIES, POLICIES, PLACES)
@@ -145,6 +161,7 @@ def test_a_narrowed_policy_is_what_both_allow(
         least = min(one.access(path, places), other.access(path, places), key=RANK.__getitem__)
         assert both.access(path, places) is least
     assert both.network == min(one.network, other.network, key=["none", "loopback", "full"].index)
+    assert set(both.unix_sockets) == {*one.unix_sockets} & {*other.unix_sockets}
     order = [None, "landlock", "namespaces"]
     assert both.require == max(one.require, other.require, key=order.index)
     assert set(both.protected) == {*one.protected, *other.protected}

@@ -36,6 +36,7 @@ __all__ = [
     "MOUNT_PROC",
     "MOUNT_READ",
     "MOUNT_SCRATCH",
+    "MOUNT_SOCKET",
     "MOUNT_WRITE",
     "NATIVE_ARCH",
     "NET_FULL",
@@ -93,6 +94,7 @@ MOUNT_PIN: Final[int]
 MOUNT_PROC: Final[int]
 MOUNT_READ: Final[int]
 MOUNT_SCRATCH: Final[int]
+MOUNT_SOCKET: Final[int]
 MOUNT_WRITE: Final[int]
 NET_FULL: Final[int]
 NET_NONE: Final[int]

@@ -49,6 +49,7 @@ _PATHS: dict[str, tuple[str, Callable[[SandboxPolicy, str], SandboxPolicy]]] = {
     "write": ("with_write", SandboxPolicy.with_write),
     "read": ("with_read", SandboxPolicy.with_read),
     "allow-secret": ("allow_secret", SandboxPolicy.allow_secret),
+    "unix-socket": ("with_unix_socket", SandboxPolicy.with_unix_socket),
     "network": ("with_network", lambda policy, word: replace(policy, network=word)),  # type: ignore[arg-type]
 }
 _LIMIT_OPTIONS = {"wall": "timeout", "memory": "memory", "processes": "processes", "tmp": "tmp"}
@@ -58,8 +59,9 @@ _LIMIT_OPTIONS = {"wall": "timeout", "memory": "memory", "processes": "processes
 class Grant:
     """The narrowest change of a policy that allows what was refused.
 
-    ``steps`` are pairs of a word and its value: ``write``, ``read`` or ``allow-secret`` and a path,
-    ``network`` and which, or the name of a limit and its number. All of them are needed.
+    ``steps`` are pairs of a word and its value: ``write``, ``read``, ``allow-secret`` or
+    ``unix-socket`` and a path, ``network`` and which, or the name of a limit and its number. All
+    of them are needed.
     """
 
     steps: tuple[tuple[str, Any], ...]

@@ -239,6 +239,12 @@ def _unreached(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
 
 def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denial:
     if kind == "socket":
-        return Denial(DenialKind.SOCKET, what, evidence, "sockets of the host: none")
+        named = asked.resolved.policy.unix_sockets
+        rule = f"sockets of the host: {', '.join(named) or 'none'}"
+        # An abstract one cannot be named, nor one of a relative path; and naming a daemon gives
+        # its power away: never by what a command says.
+        is_known = evidence is Evidence.FILTER and what.startswith("/")
+        grant = Grant.one("unix-socket", what) if is_known else None
+        return Denial(DenialKind.SOCKET, what, evidence, rule, grant)
     rule = f"network: {asked.resolved.policy.network}"
     return Denial(DenialKind.NETWORK, what, evidence, rule, Grant.one("network", "full"))

@@ -9,6 +9,7 @@ either allows, less what the first one denies.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -40,6 +41,7 @@ PROTECTED = (".git", ".agents", ".codex", ".claude", ".vscode", ".idea", ".envrc
 
 _NETWORKS: dict[str, int] = {"none": 0, "loopback": 1, "full": 2}
 _ISOLATIONS: dict[str | None, int] = {None: 0, "landlock": 1, "namespaces": 2}
+_SOCKETS_MAX = 64
 _INSTRUCTION = 8  # bytes of one classic BPF instruction
 _INSTRUCTIONS_MAX = 4096  # the kernel's BPF_MAXINSNS
 _KINDS: dict[str, type] = {"environment": Environment, "limits": Limits}
@@ -59,6 +61,9 @@ class SandboxPolicy:
       (``pyseccomp``'s ``export_bpf``), stacked on ours; at most 4096 instructions.
     - ``allow_secrets``: places of secrets (``sandbox.secrets``) that may be read if an entry says
       so: names, paths at or below a place, or ``"*"``. All others are denied whatever entries say.
+    - ``unix_sockets``: paths of Unix sockets of the host that commands may connect to, 64 at the
+      most. Whoever answers there acts with its own rights: naming a daemon's is giving its power
+      away. An entry that denies exactly that path wins, as does a place of secrets.
     - ``within``: further lists of entries, made by ``narrow``: each must allow it too.
 
     Raises ``InvalidPath``, ``InvalidLimit`` or ``InvalidArgument``: its author's fault.
@@ -72,6 +77,7 @@ class SandboxPolicy:
     protected: tuple[str, ...] = PROTECTED
     extra_filter: bytes | None = None
     allow_secrets: tuple[str, ...] = ()
+    unix_sockets: tuple[str, ...] = ()
     within: tuple[Layer, ...] = ()
     _hash: int = field(init=False, repr=False)
 
@@ -89,6 +95,7 @@ class SandboxPolicy:
             ("within", layers[1:]),
             ("protected", _check_names(_texts("protected", self.protected))),
             ("allow_secrets", allowed),
+            ("unix_sockets", _check_sockets(self.unix_sockets)),
         ):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_hash", hash(_values(self)))
@@ -176,6 +183,10 @@ class SandboxPolicy:
         """A copy that no longer denies a place of secrets, by its name or path."""
         return replace(self, allow_secrets=(*self.allow_secrets, name))
 
+    def with_unix_socket(self, path: Any) -> SandboxPolicy:
+        """A copy in which commands may connect to the host's Unix socket at ``path``."""
+        return replace(self, unix_sockets=(*self.unix_sockets, path))
+
     def narrow(self, other: SandboxPolicy) -> SandboxPolicy:
         """What both allow: the intersection, in every part."""
         if None not in (self.extra_filter, other.extra_filter) and (
@@ -195,6 +206,7 @@ class SandboxPolicy:
             protected=_once([*self.protected, *other.protected]),
             extra_filter=self.extra_filter or other.extra_filter,
             allow_secrets=_shared(self.allow_secrets, other.allow_secrets),
+            unix_sockets=_shared_sockets(self, other),
         )
 
     def widen(self, other: SandboxPolicy) -> SandboxPolicy:
@@ -212,6 +224,7 @@ class SandboxPolicy:
             environment=self.environment.widen(other.environment),
             limits=self.limits.widen(other.limits),
             allow_secrets=_once([*self.allow_secrets, *other.allow_secrets]),
+            unix_sockets=_once([*self.unix_sockets, *other.unix_sockets]),
         )
 
     def _grant(self, entry: Entry) -> SandboxPolicy:
@@ -236,6 +249,24 @@ def _shared(mine: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
     if ALL in mine:
         return theirs
     return mine if ALL in theirs else tuple(item for item in mine if item in theirs)
+
+
+def _shared_sockets(one: SandboxPolicy, other: SandboxPolicy) -> tuple[str, ...]:
+    """The sockets that both reach; what is not confined reaches all."""
+    if one.unconfined:
+        return other.unix_sockets
+    return tuple(
+        path for path in one.unix_sockets if other.unconfined or path in other.unix_sockets
+    )
+
+
+def _check_sockets(paths: Any) -> tuple[str, ...]:
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise InvalidArgument("unix_sockets", paths, "must be a list, not one path")
+    found = _once(clean(path) for path in paths)
+    if len(found) > _SOCKETS_MAX:
+        raise InvalidArgument("unix_sockets", len(found), f"are more than {_SOCKETS_MAX}")
+    return found
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -29,11 +29,13 @@ def workspace_write(
     read: Iterable[Any] = (),
     deny: Iterable[Any] = (),
     network: Network = "none",
+    unix_sockets: Iterable[Any] = (),
 ) -> SandboxPolicy:
     """As ``read_only``, and the workspace may be written. This is the default policy.
 
     ``workspace`` is a directory, or None for the one in which the caller starts a command.
-    ``write``, ``read`` and ``deny`` are further paths. Raises ``InvalidPath``.
+    ``write``, ``read`` and ``deny`` are further paths, ``unix_sockets`` those of sockets of the
+    host that commands may connect to. Raises ``InvalidPath``.
     """
     home = Entry("" if workspace is None else workspace, Access.WRITE, Special.WORKSPACE)
     if workspace is not None and not home.path:
@@ -43,7 +45,11 @@ def workspace_write(
         for paths, access in ((read, Access.READ), (write, Access.WRITE), (deny, Access.DENY))
         for path in paths
     ]
-    return SandboxPolicy(entries=(_READ_ALL, home, _TMP, *further), network=network)
+    return SandboxPolicy(
+        entries=(_READ_ALL, home, _TMP, *further),
+        network=network,
+        unix_sockets=tuple(unix_sockets),
+    )
 
 
 def full_access() -> SandboxPolicy:

@@ -19,14 +19,15 @@ from typing import NamedTuple
 from sandbox.entries import Access, Entry, Layer, Special, weaker_of
 from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
 from sandbox.links import check_links
+from sandbox.named import entries_of, named_sockets
 from sandbox.paths import below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
+from sandbox.workplace import check_workspace, workspace_of
 
 __all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "needed", "resolve"]
 
-_KERNEL = ("/dev", "/proc", "/sys")
 # Of these a sandbox may have its own.
 _OWN = ("/dev/", "/run/", "/tmp/")
 # What programs need to start; those that a machine has.
@@ -71,6 +72,7 @@ class ResolvedPolicy:
       ``more_protected``: those that came with what the host has changed since; ``nested``: the
       repositories further down, ``all_nested``: whether that is all of them.
     - ``patterns``: those that are denied, with real paths; ``matched``: what matched them.
+    - ``sockets``: Unix sockets of the host that may be connected to, whether they exist or not.
     - ``links``: symbolic links that lead to what is denied; where they change, so does it.
     - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
     - ``place``: where commands start, if that may be read; else empty.
@@ -91,6 +93,7 @@ class ResolvedPolicy:
     all_nested: bool = True
     patterns: tuple[str, ...] = ()
     matched: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
 
     @property
     def all_protected(self) -> tuple[str, ...]:
@@ -135,18 +138,21 @@ def resolve(
     """
     house = follow(clean(home))[0]
     houses = list(dict.fromkeys([house, *(follow(clean(other))[0] for other in more_homes)]))
-    work = _workspace(policy, workspace)
+    work = workspace_of(policy, workspace)
     places = {Special.WORKSPACE: work, Special.TMP: real(tmp, "temporary directory") if tmp else ""}
     layers: list[tuple[Table, list[Place], list[str]]] = [
         _real_layer(layer, places) for layer in policy.layers
     ]
+    sockets = named_sockets(policy)
+    for layer in layers:
+        layer[0].update({path: Access.READ for path in sockets if path not in layer[0]})
     table = _flatten([layer[0] for layer in layers])
-    check_links(policy.layers, table)
+    check_links((*policy.layers, entries_of(policy)), table)
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
     if work and table.get(work) is Access.WRITE:
         for other in houses:
-            _check_workspace(work, other)
+            check_workspace(work, other)
     granted: Table = {path: access for path, access in table.items() if access is not Access.DENY}
     secret = _secrets(policy, houses, table, work, links)
     table = _without_secrets(table, policy, secret)
@@ -162,37 +168,9 @@ def resolve(
         workspace=work,
         home=house,
         tmp=places[Special.TMP],
+        sockets=tuple(path for path in sockets if lookup(table, path) is not Access.DENY),
         place=place if place and lookup(table, place) is not Access.DENY else "",
     )
-
-
-def _workspace(policy: SandboxPolicy, workspace: str | None) -> str:
-    """The real path of the workspace, the policy's own or the caller's; empty when none is used."""
-    entries = [e for layer in policy.layers for e in layer if e.special is Special.WORKSPACE]
-    if not entries:
-        return ""
-    named = next((entry.path for entry in entries if entry.path), workspace)
-    if named is None:
-        raise InvalidArgument("workspace", None, "the policy has one and none was named", "cwd=...")
-    if not named or "\0" in named:
-        raise WorkspaceRefused(named, "it is empty or contains a NUL character")
-    path = real(named, "workspace")
-    if not os.path.isdir(path):
-        raise WorkspaceRefused(named, "it is not a directory", "name the directory of the project")
-    return path
-
-
-def _check_workspace(work: str, home: str) -> None:
-    """Refuse to make HOME, or what contains it, writable as a whole."""
-    mend = "name the directory of one project, or grant paths one by one"
-    if work == home:
-        raise WorkspaceRefused(work, "it is HOME itself: every program's settings are in it", mend)
-    if below(home, work):
-        raise WorkspaceRefused(work, f"it contains HOME ({home})", mend)
-    if work == "/":
-        raise WorkspaceRefused(work, "it is the whole machine", mend)
-    if any(below(work, top) for top in _KERNEL):
-        raise WorkspaceRefused(work, "what is there is the kernel's, and no files", mend)
 
 
 def _real_layer(layer: Layer, places: dict[Special, str]) -> tuple[Table, list[Place], list[str]]:

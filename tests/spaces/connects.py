@@ -11,13 +11,14 @@ import struct
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from casekit import Listener, cc, listening, mount, private_mounts, skip, until
 from spacekit import helpers, inside, outside, program, space, words
 
 import sandbox
-from sandbox import Sandbox, workspace_write
+from sandbox import Sandbox, SandboxPolicy, workspace_write
 from sandbox.backends.linux import LinuxBackend
 
 SERVE = """
@@ -41,6 +42,13 @@ print(client.recv(9).decode(), client.get_inheritable(), client.getpeername() !=
 """
 
 
+def both(w: Path, policy: SandboxPolicy | None = None) -> Iterator[Sandbox]:
+    """A sandbox with a network of its own, and then one with the host's."""
+    for network in ("none", "full"):
+        with space(w, (policy or workspace_write(w)).with_network(network)) as box:
+            yield box
+
+
 def _serve(box: Sandbox, w: Path, *words: str) -> threading.Thread:
     (w / "ready").unlink(missing_ok=True)
     thread = threading.Thread(target=lambda: box.run(program(SERVE, *words), timeout=20).check())
@@ -50,7 +58,7 @@ def _serve(box: Sandbox, w: Path, *words: str) -> threading.Thread:
 
 
 def lanes_reach_each_other_by_path_and_by_abstract_name(w: Path, o: Path) -> None:
-    with space(w) as box:
+    for box in both(w):
         for kind in ("SOCK_STREAM", "SOCK_SEQPACKET"):
             for place in (f"/tmp/{kind}", f"{w}/{kind}", kind, f"@{kind}"):
                 thread = _serve(box, w, kind, place)
@@ -64,12 +72,18 @@ def lanes_reach_each_other_by_path_and_by_abstract_name(w: Path, o: Path) -> Non
 def another_sandbox_is_outside(w: Path, o: Path) -> None:
     other = w / "other"
     other.mkdir()
-    with space(w) as box, space(other, workspace_write(other).with_read(w)) as second:
-        thread = _serve(box, w, "SOCK_STREAM", f"{w}/s")
-        act = {"connect": "socket.socket(socket.AF_UNIX).connect(A[0])"}
-        assert inside(second, act, w / "s") == {"connect": "EPERM"}
-        assert outside(act, w / "s") == {"connect": "ok"}
-        thread.join()
+    connect = "(c := socket.socket(socket.AF_UNIX)).connect(A[0].replace('@', chr(0))), c.recv(9)"
+    act = {"connect": connect}
+    for box in both(w):
+        near = workspace_write(other, network=box.policy.network).with_read(w)
+        with space(other, near) as second:
+            for place in (f"{w}/s", f"@{w}"):
+                thread = _serve(box, w, "SOCK_STREAM", place)
+                refused = {"EPERM", "ECONNREFUSED"}  # the latter: no such name in another network
+                assert inside(second, act, place)["connect"] in refused
+                assert inside(box, act, place) == {"connect": "ok"}
+                thread.join()
+        (w / "s").unlink()
 
 
 COMMON = """
@@ -129,7 +143,7 @@ except Rung:
 
 
 def what_programs_do_with_sockets_works(w: Path, o: Path) -> None:
-    with space(w) as box:
+    for box in both(w):
         result = box.run(program(COMMON), timeout=60)
         hello = ["b'hello'"] * 3
         assert result.ok, result.text
@@ -173,7 +187,7 @@ def the_host_is_out_of_reach_and_notices_nothing(w: Path, o: Path) -> None:
                 host.recv(9)
             except BlockingIOError:
                 break
-        with space(w, workspace_write(w).with_write("/tmp")) as box:
+        for box in both(w, workspace_write(w).with_write("/tmp")):
             assert set(inside(box, acts, w / "s", w / "p").values()) == {"EPERM"}
             assert set(inside(box, datagrams, w / "d").values()) <= refused
         packets.settimeout(0.1)
@@ -312,12 +326,13 @@ def _race(w: Path, what: str) -> None:
     race = cc(RACE, w / "race")
     for name in ("mine", "theirs"):
         (w / name).mkdir()
-    with listening(str(w / "theirs" / "s"), socket.AF_UNIX) as host, space(w) as box:
-        paths = [str(w / "mine" / "s"), str(w / "theirs" / "s")]
-        result = box.run([str(race), what, *paths, "1000"], timeout=60)
-        reached = "0" if what == "f" else "1"
-        assert result.out == f"{reached} 1 0\n", result.text
-        assert host.greeted() == 0
+    paths = [str(w / "mine" / "s"), str(w / "theirs" / "s")]
+    reached = "0" if what == "f" else "1"
+    with listening(paths[1], socket.AF_UNIX) as host:
+        for box in both(w):
+            result = box.run([str(race), what, *paths, "1000"], timeout=60)
+            assert result.out == f"{reached} 1 0\n", result.text
+            assert host.greeted() == 0
 
 
 def the_address_may_be_swapped_in_memory(w: Path, o: Path) -> None:

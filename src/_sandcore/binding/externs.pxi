@@ -58,6 +58,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_MOUNT_OPTIONAL
     enum: POLICY_MOUNT_MAKE
     enum: POLICY_MOUNT_LATER
+    enum: POLICY_MOUNT_SOCKET
     enum: POLICY_MOUNT_WRITE
     enum: POLICY_MOUNT_READ
     enum: POLICY_MOUNT_PIN

@@ -99,15 +99,21 @@ static int path_is_sound(const struct policy_view *view, uint32_t path)
     return path < view->header->string_bytes && view->strings[path] == '/';
 }
 
+static int flags_are_sound(const struct policy_mount *mount)
+{
+    const unsigned known =
+        POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE | POLICY_MOUNT_LATER | POLICY_MOUNT_SOCKET;
+    return (mount->flags & ~known) == 0 &&
+           (!(mount->flags & POLICY_MOUNT_SOCKET) || mount->kind == POLICY_MOUNT_READ);
+}
+
 static int mounts_are_sound(const struct policy_view *view)
 {
     for (uint32_t i = 0; i < view->header->mount_count; i++) {
         const struct policy_mount *mount = &view->mounts[i];
         if (!path_is_sound(view, mount->path) || mount->kind < POLICY_MOUNT_WRITE ||
             mount->kind > POLICY_MOUNT_ABSENT || mount->access > LANDLOCK_CLASS_NAMES ||
-            (mount->flags & ~(POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE | POLICY_MOUNT_LATER)) !=
-                0 ||
-            mount->reserved != 0) {
+            !flags_are_sound(mount) || mount->reserved != 0) {
             return 0;
         }
         if (i > 0 && mount->kind != POLICY_MOUNT_ABSENT &&

@@ -58,6 +58,8 @@ enum policy_mount_flags {
     POLICY_MOUNT_MAKE = 1u << 1,
     /* a mask for what was missing when it was listed: made when it comes */
     POLICY_MOUNT_LATER = 1u << 2,
+    /* READ: a socket of the host's that commands may connect to; nothing where it is none */
+    POLICY_MOUNT_SOCKET = 1u << 3,
 };
 
 struct policy_mount {

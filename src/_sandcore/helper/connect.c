@@ -22,6 +22,9 @@ enum {
     SHARE_NS = 500000,        /* of a lane, until the others have their turn */
 };
 
+/* Who has waited for long is looked at seldom: a blocking connect over the wire may take minutes. */
+enum { PATIENCE = 8, SOONEST_NS = 1000000, LATEST_NS = 128000000 };
+
 int rights_drop(const struct supervisor *self)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -113,8 +116,22 @@ static void set_patience(struct connect *connect)
     connect->until_ns = INT64_MAX;
     if (SYS_5(SYS_getsockopt, connect->socket, SOL_SOCKET, SO_SNDTIMEO, span, &size) == 0 &&
         (span[0] || span[1]) && span[0] < INT32_MAX) {
-        connect->until_ns = helper_now() + span[0] * 1000000000 + span[1] * 1000;
+        connect->until_ns = connect->since_ns + span[0] * 1000000000 + span[1] * 1000;
     }
+}
+
+/* When it is tried next; false: its time is up. */
+static int waits(struct connect *connect)
+{
+    int64_t now = helper_now();
+    if (connect->since_ns == 0) {
+        connect->since_ns = now;
+        set_patience(connect);
+    }
+    int64_t pause = (now - connect->since_ns) / PATIENCE;
+    pause = pause < SOONEST_NS ? SOONEST_NS : pause > LATEST_NS ? LATEST_NS : pause;
+    connect->again_ns = now + pause < connect->until_ns ? now + pause : connect->until_ns;
+    return now < connect->until_ns;
 }
 
 static void note(const struct ward *ward, const struct connect *connect, int error)
@@ -129,24 +146,22 @@ static void note(const struct ward *ward, const struct connect *connect, int err
 /* Tries it: zero, CONNECT_LATER or a negative errno. */
 static int attempt(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
-    int outside = 0;
+    connect->outside = connect->named = 0;
     int error = take_socket(self, connect);
     if (error == 0 && !is_waiting(ward, connect->id)) {
         error = -EPERM; /* the number may be another's by now */
     }
-    if (error == 0 && connect->until_ns == 0) {
-        set_patience(connect);
-    }
     if (error == 0 && connect->domain == AF_UNIX) {
-        error = unix_connect(self, ward, connect, &outside);
+        error = unix_connect(self, ward, connect);
     } else if (error == 0) {
         error = inet_connect(self, connect);
-        outside = error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
+        connect->outside =
+            !self->shares_network && error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
     }
-    if (error == CONNECT_LATER && helper_now() >= connect->until_ns) {
+    if (error == CONNECT_LATER && !waits(connect)) {
         error = connect->domain == AF_UNIX ? -EAGAIN : -EINPROGRESS;
     }
-    if (outside) {
+    if (connect->outside) {
         note(ward, connect, error);
     }
     if (connect->socket >= 0) {
@@ -174,7 +189,8 @@ void connect_serve(struct supervisor *self, struct ward *ward)
         error = attempt(self, ward, connect);
     }
     if (error == CONNECT_LATER) {
-        ward->waiting++;
+        int is_next = ward->waiting++ == 0 || connect->again_ns < ward->next_ns;
+        ward->next_ns = is_next ? connect->again_ns : ward->next_ns;
     } else {
         answer(ward, notice.id, error);
     }
@@ -208,20 +224,28 @@ static int try_again(struct supervisor *self, const struct ward *ward, struct co
     return error == CONNECT_LATER;
 }
 
-/* A command can make one try take milliseconds, by thousands of sockets. */
-int connect_again(struct supervisor *self, struct ward *ward)
+/* A command can make one try take milliseconds, by thousands of sockets: a turn is bounded, and the rest
+ * is due when the others have had theirs. */
+void connect_again(struct supervisor *self, struct ward *ward)
 {
-    int64_t end_ns = ward->tried < ward->waiting ? helper_now() + SHARE_NS : 0;
-    while (ward->tried < ward->waiting) {
+    int64_t now = helper_now();
+    for (int64_t end_ns = now + SHARE_NS; ward->tried < ward->waiting && now < end_ns;
+         now = helper_now()) {
         struct connect *connect = &ward->connects[ward->tried];
-        if (try_again(self, ward, connect)) {
+        if (connect->again_ns > now || try_again(self, ward, connect)) {
             ward->tried++;
         } else {
             *connect = ward->connects[--ward->waiting];
         }
-        if (helper_now() >= end_ns) {
-            break;
-        }
     }
-    return ward->tried < ward->waiting;
+    if (ward->tried < ward->waiting) {
+        ward->next_ns = now;
+        return;
+    }
+    ward->tried = 0;
+    ward->next_ns = INT64_MAX;
+    for (uint32_t i = 0; i < ward->waiting; i++) {
+        int64_t again_ns = ward->connects[i].again_ns;
+        ward->next_ns = again_ns < ward->next_ns ? again_ns : ward->next_ns;
+    }
 }

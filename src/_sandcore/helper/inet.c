@@ -33,7 +33,7 @@ uint64_t inet_own_network(void)
 /* A socket that the caller gave the command (its stdin, say) may be of the host's network. */
 static int is_of_this_network(const struct supervisor *self, int socket)
 {
-    return self->network && network_of(socket) == self->network;
+    return self->shares_network || (self->network && network_of(socket) == self->network);
 }
 
 static long set_blocking(const struct connect *connect, int blocking)
@@ -60,7 +60,7 @@ int inet_connect(const struct supervisor *self, struct connect *connect)
     if (!known || !is_of_this_network(self, connect->socket)) {
         return -EPERM;
     }
-    int blocking = !(connect->flags & O_NONBLOCK);
+    int blocking = connect->type == SOCK_STREAM && !(connect->flags & O_NONBLOCK);
     if (blocking && set_blocking(connect, 0) < 0) {
         return -EPERM; /* the supervisor would sleep */
     }

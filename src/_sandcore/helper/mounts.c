@@ -88,7 +88,9 @@ static int take_trees(struct layout *layout, int *failed)
         const char *path = policy->strings + mount->path;
         /* A link is made read-only itself: nobody replaces it. Nothing else may have become one. */
         int place = mount->kind == POLICY_MOUNT_READ ? tree_look(path) : tree_open(path);
-        int tree = place < 0 ? place : mounts_tree(mount, path, place);
+        int is_other =
+            place >= 0 && mount->flags & POLICY_MOUNT_SOCKET && tree_type(place) != S_IFSOCK;
+        int tree = place < 0 ? place : is_other ? -ENOENT : mounts_tree(mount, path, place);
         tree_drop(place);
         if (tree < 0 && !(tree == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL)) {
             *failed = (int)i;

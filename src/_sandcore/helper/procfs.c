@@ -43,8 +43,8 @@ static int64_t read_number(int proc, const char *path, const char *line, int bas
 /* A line of mountinfo begins with NUMBER PARENT MAJOR:MINOR. */
 int64_t mount_device(int proc, uint64_t process, uint64_t mount)
 {
-    char path[PATH_BYTES], digits[TEXT_NUMBER], text[TEXT_BYTES];
-    put(put(path, text_of(process, digits)), "/mountinfo");
+    char path[PATH_BYTES], text[TEXT_BYTES];
+    text_put(text_put_number(path, process), "/mountinfo");
     long fd = SYS_4(SYS_openat, proc, path, O_RDONLY | O_CLOEXEC, 0);
     uint64_t fields[4] = {0}, device = 0;
     int at = 0, found = 0;

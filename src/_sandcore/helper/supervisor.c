@@ -27,8 +27,6 @@ enum {
     WARDS = 4096,
     FIRST = 3, /* in the list that is polled: behind root, orders and signals */
     SIGSET_BYTES = 8,
-    SOONEST_NS = 1000000,
-    LATEST_NS = 32000000,
 };
 static const unsigned long set_flags = SECCOMP_IOW(4, uint64_t);
 static const uint64_t same_processor = 1; /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, from Linux 6.6 */
@@ -101,6 +99,7 @@ void supervisor_drop(void)
     tree_drop(self.proc);
     tree_drop(self.top);
     tree_drop(self.diag);
+    named_close(&self);
     self.started = 0;
 }
 
@@ -188,18 +187,20 @@ static void serve_ward(struct ward *ward, short events)
     }
 }
 
-/* Fills in what is polled; how many connects wait. */
-static uint32_t list_wards(void)
+/* Fills in what is polled; when a connect that waits is to be tried again. */
+static int64_t list_wards(void)
 {
-    uint32_t waiting = 0;
+    int64_t next = INT64_MAX;
     for (uint32_t i = 0; i < ward_count; i++) {
         const struct ward *ward = &wards[i];
         int fd = ward->handover >= 0 ? ward->handover : ward->listener;
         int full = ward->waiting == CONNECT_WAITING;
         polled[FIRST + i] = (struct pollfd){.fd = ward->used && !full ? fd : -1, .events = POLLIN};
-        waiting += ward->used ? ward->waiting : 0;
+        if (ward->used && ward->waiting && ward->next_ns < next) {
+            next = ward->next_ns;
+        }
     }
-    return waiting;
+    return next;
 }
 
 static void serve_all(void)
@@ -211,38 +212,27 @@ static void serve_all(void)
     }
 }
 
-/* False when all that wait have been tried, and the next round may begin. */
-static int try_again(void)
+static void try_again(int64_t now)
 {
-    int more = 0;
     for (uint32_t i = 0; i < ward_count; i++) {
-        more |= wards[i].used && connect_again(&self, &wards[i]);
+        if (wards[i].used && wards[i].waiting && wards[i].next_ns <= now) {
+            connect_again(&self, &wards[i]);
+        }
     }
-    for (uint32_t i = 0; !more && i < ward_count; i++) {
-        wards[i].tried = 0;
-    }
-    return more;
 }
 
 /* Until the root ends, or a lane is attacked. */
 static void serve(struct helper *helper)
 {
-    int64_t pause_ns = SOONEST_NS, again_ns = 0;
-    uint32_t before = 0;
     for (;;) {
-        uint32_t waiting = list_wards(), count = FIRST + ward_count;
-        int64_t now = waiting ? helper_now() : 0;
-        if (waiting > before) {
-            pause_ns = SOONEST_NS;
-            again_ns = now + pause_ns;
-        }
-        int64_t rest = again_ns > now ? again_ns - now : 0;
-        before = waiting;
+        int64_t next = list_wards(), now = next < INT64_MAX ? helper_now() : 0;
+        int64_t rest = next > now ? next - now : 0;
+        uint32_t count = FIRST + ward_count;
         polled[0] = (struct pollfd){.fd = helper->root_fd, .events = POLLIN};
         polled[1] = (struct pollfd){.fd = self.orders, .events = POLLIN};
         polled[2] = (struct pollfd){.fd = self.signals, .events = POLLIN};
         struct timespec pause = {.tv_nsec = rest};
-        long ready = SYS_5(SYS_ppoll, polled, count, waiting ? &pause : 0, 0, 0);
+        long ready = SYS_5(SYS_ppoll, polled, count, next < INT64_MAX ? &pause : 0, 0, 0);
         if ((ready < 0 && ready != -EINTR) || (ready > 0 && polled[0].revents) ||
             (ready > 0 && polled[2].revents && !take_signals()) ||
             (ready > 0 && polled[1].revents && !take_order(helper))) {
@@ -251,9 +241,8 @@ static void serve(struct helper *helper)
         if (ready > 0) {
             serve_all();
         }
-        if (waiting && helper_now() >= again_ns && !try_again()) {
-            pause_ns = pause_ns * 2 < LATEST_NS ? pause_ns * 2 : LATEST_NS;
-            again_ns = helper_now() + pause_ns;
+        if (next < INT64_MAX) {
+            try_again(helper_now());
         }
     }
 }
@@ -275,6 +264,8 @@ static void set_up(const struct helper *helper)
         self.own_fds =
             (int32_t)SYS_4(SYS_openat, self.proc, "self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
         self.diag = diag_open();
+        self.shares_network = !(helper->policy.header->flags & POLICY_OWN_NETWORK);
+        named_open(&self, &helper->policy);
         unix_learn_options(&self);
         self.network = inet_own_network();
     }

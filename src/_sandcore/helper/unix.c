@@ -53,8 +53,7 @@ static int connect_to(const struct supervisor *self, int own, int place)
 }
 
 /* Holds what is at the path: from here on it cannot be another. Without rights of our own. */
-static int connect_held(struct supervisor *self, const struct connect *connect, int own,
-                        int *outside)
+static int connect_held(struct supervisor *self, struct connect *connect, int own)
 {
     const char *path = (const char *)connect->address + PATH;
     long place = SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
@@ -66,15 +65,16 @@ static int connect_held(struct supervisor *self, const struct connect *connect, 
     if (SYS_5(SYS_statx, place, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &file)) {
         error = -EPERM;
     } else if ((file.stx_mode & S_IFMT) == S_IFSOCK) {
-        *outside = !diag_listens_here(self, connect, (int)place, &file);
-        error = *outside ? -EPERM : connect_to(self, own, (int)place);
+        connect->named = named_has(self, &file);
+        connect->outside = !connect->named && !diag_listens_here(self, connect, (int)place, &file);
+        error = connect->outside ? -EPERM : connect_to(self, own, (int)place);
     }
     SYS_1(SYS_close, place);
     return error;
 }
 
-static int connect_path(struct supervisor *self, const struct ward *ward,
-                        const struct connect *connect, int own, int *outside)
+static int connect_path(struct supervisor *self, const struct ward *ward, struct connect *connect,
+                        int own)
 {
     const char *path = (const char *)connect->address + PATH;
     int error = enter_view(self, ward);
@@ -84,17 +84,21 @@ static int connect_path(struct supervisor *self, const struct ward *ward,
     if (error || rights_drop(self)) {
         return -EPERM;
     }
-    error = connect_held(self, connect, own, outside);
+    error = connect_held(self, connect, own);
     rights_take(self);
     return error;
 }
 
-static int connect_name(const struct supervisor *self, const struct connect *connect, int own)
+static int connect_name(const struct supervisor *self, struct connect *connect, int own)
 {
     if (rights_drop(self)) {
         return -EPERM;
     }
-    long error = SYS_3(SYS_connect, own, connect->address, connect->size);
+    long error = diag_look_for_name(self, connect->address + PATH, connect->size - PATH);
+    connect->outside = error == -EPERM;
+    if (error == 0) {
+        error = SYS_3(SYS_connect, own, connect->address, connect->size);
+    }
     rights_take(self);
     return (int)error;
 }
@@ -160,6 +164,9 @@ static int replace(const struct supervisor *self, const struct ward *ward,
                                         .flags = SECCOMP_ADDFD_FLAG_SETFD,
                                         .srcfd = (uint32_t)own,
                                         .newfd = (uint32_t)connect->fd};
+    if (flags == -EACCES) {
+        flags = O_CLOEXEC; /* a process that is not dumpable does not show it */
+    }
     if (flags < 0) {
         return -EPERM;
     }
@@ -190,8 +197,7 @@ static int check_state(const struct connect *connect)
     return listens ? -EINVAL : 0;
 }
 
-int unix_connect(struct supervisor *self, const struct ward *ward, const struct connect *connect,
-                 int *outside)
+int unix_connect(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
     int error = check_state(connect);
     if (error) {
@@ -203,12 +209,12 @@ int unix_connect(struct supervisor *self, const struct ward *ward, const struct 
         return -EPERM;
     }
     if (connect->address[PATH]) {
-        error = connect_path(self, ward, connect, own, outside);
+        error = connect_path(self, ward, connect, own);
     } else {
         error = connect_name(self, connect, own);
     }
-    if (error == 0 && !is_ours(own)) {
-        *outside = 1;
+    if (error == 0 && !connect->named && !is_ours(own)) {
+        connect->outside = 1;
         error = -EPERM;
     }
     if (error == 0) {

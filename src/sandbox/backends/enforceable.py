@@ -28,6 +28,7 @@ __all__ = [
     "check_ownership",
     "counts_processes",
     "weaker_host",
+    "weaker_layout",
     "weaker_limits",
     "weaker_program",
     "why_unsampled",
@@ -72,6 +73,9 @@ def check_host(policy: SandboxPolicy, probe: KernelFacts, refusal: Refusal | Non
         raise Unenforceable("isolation 'namespaces'", cause, mend)
     if policy.unconfined:
         return
+    if policy.unix_sockets:
+        what = f"the Unix socket {policy.unix_sockets[0]}"
+        raise Unenforceable(what, f"naming sockets takes namespaces, and {cause}", mend)
     if policy.network == "loopback":
         raise Unenforceable("network 'loopback'", f"it takes namespaces, and {cause}", mend)
     if probe.landlock_abi < ABI_LEAST:
@@ -127,6 +131,29 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
         yield Weaker("signals", cause, "Linux 6.12 or newer")
         yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
+
+
+def weaker_layout(resolved: ResolvedPolicy) -> Iterator[Weaker]:
+    """What mounts leave open."""
+    if resolved.policy.network == "full":
+        cause = "a command may take the name of an abstract socket that a program outside asks for"
+        yield Weaker("abstract-names", cause, "network 'none' or 'loopback'")
+    above = {path: path.rpartition("/")[0] or "/" for path in resolved.sockets}
+    loose = [path for path in above if resolved.access(above[path]) is Access.WRITE]
+    if loose:
+        cause = f"a command may put another socket of its directory in the place of {loose[0]}"
+        yield Weaker("unix-sockets", cause, "name sockets outside of what may be written")
+    if resolved.access("/") is not Access.WRITE:
+        cause = (
+            "a hard link that was there before gives a file outside a name where more is allowed"
+        )
+        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
+        cause = "a file that may be read may be locked, and who waits for the lock waits"
+        yield Weaker("locks", cause, "deny what others lock")
+    if resolved.protected:
+        cause = "a new repository in a writable directory, or one that was not found, has hooks"
+        mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
+        yield Weaker("repositories", cause, mend)
 
 
 def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 
 from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule
+from sandbox.backends.enforceable import weaker_layout
 from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
 from sandbox.paths import ancestors
@@ -51,15 +52,15 @@ _TERMINALS = ("/dev/ptmx", "/dev/pts", "/dev/pts/ptmx")
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 _OWN = ("/dev", "/proc", "/run", TMP)
 
-MountKind = Literal[
-    "write", "read", "pin", "mask", "later", "absent", "hollow", "scratch", "devices", "proc"
-]
+NewKind = Literal["hollow", "scratch", "devices"]  # file systems of our own
+MountKind = Literal["write", "read", "pin", "socket", "mask", "later", "absent", "proc"] | NewKind
 _NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
 
 
 class Mount(NamedTuple):
     """One exception.
 
+    ``socket`` is one of the host's that is shown, and that commands may connect to.
     ``later`` is a mask for what is missing, made when it comes; ``absent`` mounts nothing: a
     protected name that is missing.
     ``optional``: it may have vanished since. ``made``: its mount point is made, in a file system
@@ -134,7 +135,7 @@ def compile_layout(
         handle_read=handle_read,
         roots=resolved.writable,
         scratch=tuple(_tops(mounts)),
-        weaker=tuple(_weaker(resolved)),
+        weaker=tuple(weaker_layout(resolved)),
     )
 
 
@@ -162,7 +163,12 @@ class _Table:
         self, resolved: ResolvedPolicy, denied: Sequence[str], missing: Container[str]
     ) -> None:
         self._resolved = resolved
-        self._access: Table = resolved.table()
+        self._sockets = {path: os.path.lexists(path) for path in resolved.sockets}
+        self._access: Table = {
+            path: access
+            for path, access in resolved.table().items()
+            if self._sockets.get(path, True)
+        }
         self._writable = frozenset(resolved.writable)
         self._found: dict[str, Mount] = {}
         self._absent: list[Mount] = []
@@ -171,6 +177,7 @@ class _Table:
         self._own()
         self._places()
         self._protected()
+        self._named()
         self._denied(denied, missing)
 
     def mounts(self) -> Iterator[Mount]:
@@ -226,6 +233,8 @@ class _Table:
         """What the policy names: writable, or shown in or taken out of something else."""
         for place in self._resolved.places:
             path = place.path
+            if path in self._sockets:
+                continue
             if place.access is Access.DENY or path == "/" or path in self._found:
                 continue
             if "/dev" in self._found and path in _TERMINALS:
@@ -273,6 +282,14 @@ class _Table:
                 self._pin_way(path)
             else:
                 self._absent.append(Mount(os.fsencode(path), "absent", True))
+
+    def _named(self) -> None:
+        """What the host has at the named paths now; another layout has what comes later."""
+        for path, is_there in self._sockets.items():
+            if is_there:
+                self._add(path, "socket", True)
+                self._way(path)
+                self._pin_way(path)
 
     def _root(self, path: str) -> str:
         """The writable directory that a path lies in, or empty."""
@@ -332,6 +349,8 @@ class _Table:
 def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:
     cover = Cover(resolved, False)
     for place in resolved.places:
+        if place.path in resolved.sockets:
+            continue  # connecting takes no rule
         if place.access is Access.WRITE:
             cover.named(place.path, "write")
         elif handle_read and place.access is Access.READ:
@@ -339,17 +358,3 @@ def _rules(resolved: ResolvedPolicy, handle_read: bool) -> Iterable[Rule]:
     for name in DEVICES:
         cover.device(f"/dev/{name}")
     return cover.rules.values()
-
-
-def _weaker(resolved: ResolvedPolicy) -> Iterator[Weaker]:
-    if resolved.access("/") is not Access.WRITE:
-        cause = (
-            "a hard link that was there before gives a file outside a name where more is allowed"
-        )
-        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
-        cause = "a file that may be read may be locked, and who waits for the lock waits"
-        yield Weaker("locks", cause, "deny what others lock")
-    if resolved.protected:
-        cause = "a new repository in a writable directory, or one that was not found, has hooks"
-        mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
-        yield Weaker("repositories", cause, mend)

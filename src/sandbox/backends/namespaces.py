@@ -36,6 +36,7 @@ _UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
     "read": _sandcore.MOUNT_READ,
+    "socket": _sandcore.MOUNT_READ,
     "pin": _sandcore.MOUNT_PIN,
     "mask": _sandcore.MOUNT_MASK,
     "later": _sandcore.MOUNT_MASK,
@@ -63,7 +64,7 @@ class LayoutBasis:
         protected = resolved.all_protected
         self._patterns = _Patterns(resolved)
         denied = [place.path for place in resolved.denied]
-        paths = dict.fromkeys([*protected, *masked, *resolved.links, *denied])
+        paths = dict.fromkeys([*protected, *masked, *resolved.links, *denied, *resolved.sockets])
         # What a pointer says is part of the layout; of the rest only which file it is.
         pointers = {path for path in protected if _is_pointer(path)}
         roots = frozenset(resolved.writable)
@@ -237,9 +238,8 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
 def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:
     """The blob of a policy with this layout; ``abi`` 0: without Landlock.
 
-    With a network of its own a supervisor makes each connect: it reaches the sandbox's loopback and
-    the sockets of its commands, not those of the host. With the host's network there are no sockets
-    of the file system but pairs.
+    A supervisor makes each connect: it reaches the network, which is the sandbox's own or the
+    host's, and the Unix sockets of the sandbox's commands, but of the host's only named ones.
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
@@ -250,15 +250,15 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
             _KINDS[mount.kind],
             (_sandcore.MOUNT_OPTIONAL if mount.optional else 0)
             | (_sandcore.MOUNT_MAKE if mount.made else 0)
-            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0),
+            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0)
+            | (_sandcore.MOUNT_SOCKET if mount.kind == "socket" else 0),
             ACCESS[mount.access],
             mount.size,
         )
         for mount in layout.mounts
     ]
     flags = _sandcore.FILTER_ALLOW_PTRACE | _sandcore.FILTER_PRIVATE_IPC
-    if policy.network != "full":
-        flags |= _sandcore.FILTER_SUPERVISED
+    flags |= _sandcore.FILTER_SUPERVISED
     return _sandcore.compile_policy(
         rules if abi else (),
         abi=abi,

@@ -148,6 +148,7 @@ def key_of(question: Question) -> Key:
     paths = [one.path for one in entries if one.path and one.access is not Access.DENY]
     paths += [path for path in (question.workspace, question.home, *question.homes) if path]
     paths += [path for path in policy.allow_secrets if path.startswith("/")]
+    paths += policy.unix_sockets
     return (question, os.getresuid(), tuple([_identity(path) for path in paths]))
 
 

@@ -53,6 +53,12 @@ _OPTIONS = (
         multiple=True,
         help="A place of secrets that may be read, by name or path (such as npm).",
     ),
+    click.option(
+        "--unix-socket",
+        metavar="PATH",
+        multiple=True,
+        help="A Unix socket of the host that may be connected to.",
+    ),
     network_option,
     click.option(
         "--isolation",
@@ -92,6 +98,7 @@ def policy_options(command: Command) -> Command:
         read: Sequence[str],
         deny: Sequence[str],
         allow_secret: Sequence[str],
+        unix_socket: Sequence[str],
         network: str | None,
         isolation: str,
         env: Sequence[str],
@@ -104,6 +111,9 @@ def policy_options(command: Command) -> Command:
         policy = _with_paths(policy, read, write, deny)
         for name in allow_secret:
             policy = policy.allow_secret(name)
+        for path in unix_socket:
+            policy = policy.with_unix_socket(absolute(path))
+            _note_missing("--unix-socket", absolute(path), "can be connected to")
         policy = policy_of(policy, network, isolation, env)
         policy = _with_limits(policy, memory=memory, processes=processes, tmp=tmp)
         return command(policy=policy, **others)
@@ -154,14 +164,14 @@ def _with_paths(
         policy = policy.with_read(absolute(path))
     for path in deny:
         policy = policy.with_deny(absolute(path))
-        _note_missing(absolute(path))
+        _note_missing("--deny", absolute(path), "is denied")
     return policy
 
 
-def _note_missing(path: str) -> None:
-    """Says that a denied path is not there: it stays denied, or it is a slip of the pen."""
+def _note_missing(option: str, path: str, then: str) -> None:
+    """Says that a path is not there: what was said of it holds later, or is a slip of the pen."""
     if not has_pattern(path) and not os.path.lexists(os.path.expanduser(path)):
-        complain(f"--deny {path}: nothing is there; should it come into being, it is denied")
+        complain(f"{option} {path}: nothing is there; should it come into being, it {then}")
 
 
 def absolute(path: str) -> str:

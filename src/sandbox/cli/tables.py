@@ -61,6 +61,7 @@ def landlock_sections(view: LandlockView, tmp: str) -> list[Section]:
 _MOUNTS = {
     "write": "writable",
     "read": "read-only",
+    "socket": "a socket of the host, may be connected to",
     "pin": "cannot be renamed",
     "mask": "hidden",
     "hollow": "empty but for what is shown in it",
