@@ -1,7 +1,6 @@
 # What the binding uses of the C core. The headers are the documentation.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t, INT64_MAX
 
-
 cdef extern from "stage.h" nogil:
     enum: STAGE_NONE
     enum: STAGE_EXEC
