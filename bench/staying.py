@@ -148,9 +148,8 @@ def _kept(name: str, box: sandbox.Sandbox) -> Figure:
     time.sleep(0.2)
     helper = box._boundary.current()._helper  # type: ignore[attr-defined]
     pids, size = [helper.pid], 0
-    below = Path(f"/proc/{helper.pid}/task/{helper.pid}/children").read_text()
-    pids += [int(pid) for pid in below.split()]
-    for pid in pids:
+    for pid in pids:  # root, supervisor, lane: each below the one before
+        pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Private_"):
                 size += int(line.split()[1])

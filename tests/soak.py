@@ -51,10 +51,13 @@ def processes() -> dict[int, tuple[int, int]]:
 
 
 def helpers() -> set[int]:
-    """Those of this process, and their lanes."""
+    """Those of this process, and what is below them: supervisors, lanes."""
     found = processes()
-    roots = {pid for pid, (parent, _) in found.items() if parent == os.getpid()}
-    return roots | {pid for pid, (parent, _) in found.items() if parent in roots}
+    ours, more = set[int](), {os.getpid()}
+    while more:
+        more = {pid for pid, (parent, _) in found.items() if parent in more}
+        ours |= more
+    return ours
 
 
 def sleepers(seconds: str) -> int:
