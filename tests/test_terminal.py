@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from casekit import processes_with, until
 
 SANDBOX = [sys.executable, "-m", "sandbox"]
 RUN = shlex.join([*SANDBOX, "run", "--"])
@@ -93,9 +94,12 @@ class Terminal:
 Open = Callable[..., Terminal]
 
 
-@pytest.fixture
-def terminal(workspace: Path) -> Iterator[Open]:
+@pytest.fixture(params=["landlock", "auto"])
+def terminal(
+    workspace: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Open]:
     """Opens a terminal with a command in the workspace, by default an interactive bash."""
+    monkeypatch.setenv("SANDBOX_ISOLATION", request.param)
     opened: list[Terminal] = []
 
     def start(*argv: str) -> Terminal:
@@ -108,13 +112,6 @@ def terminal(workspace: Path) -> Iterator[Open]:
     yield start
     for one in opened:
         one.close()
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, f"{pid} lives on"
-        time.sleep(0.01)
 
 
 def command(script: str) -> str:
@@ -253,11 +250,13 @@ def test_pipes_end_as_without_us(terminal: Open) -> None:
 
 
 def test_a_closed_window_ends_the_command_and_us(terminal: Open) -> None:
-    child = terminal(*SANDBOX, "run", "--", "sh", "-c", "echo pid=$$.; exec sleep 1000")
-    pid = int(child.expect(r"pid=(\d+)\.")[1])
+    seconds = str(1000 + os.getpid())
+    child = terminal(*SANDBOX, "run", "--", "sh", "-c", f"echo here; exec sleep {seconds}")
+    child.expect("here")
+    assert until(lambda: processes_with(seconds))
     child.hang_up()
     assert os.waitstatus_to_exitcode(child.wait()) == -signal.SIGHUP
-    wait_until_gone(pid)
+    assert until(lambda: not processes_with(seconds), PATIENCE)
 
 
 INJECT = """

@@ -5,7 +5,7 @@ But full-screen programs (vim, less, a shell's `suspend`) take that key themselv
 own process group, which their signal scope cuts off from us. The shell waits for us alone: it would
 never give the prompt back. So while there is a terminal we look a few times a second whether our
 command is stopped, stop too, and pass the continuing on.
-The looking costs four small files of /proc; where the kernel has them not (CONFIG_PROC_CHILDREN),
+The looking costs some small files of /proc; where the kernel has them not (CONFIG_PROC_CHILDREN),
 nothing is found and nothing is done.
 """
 
@@ -19,6 +19,8 @@ from types import FrameType
 __all__ = ["FollowStops", "leader_in_lane"]
 
 _EVERY = 0.2  # seconds
+_HELPER = b"sandcore-helper\n"
+_DEEPEST = 4  # root, supervisor, lane, command
 
 
 class FollowStops:
@@ -77,15 +79,18 @@ def is_stopped(pid: int) -> bool:
 
 
 def leader_in_lane() -> int | None:
-    """The command of the only lane below this process: helper, lane, command.
+    """The command of the only lane below this process: below what runs the helper's program.
 
     The oldest child of a lane is its command; what the lane inherits comes after it.
     """
     pid = os.getpid()
-    for _ in range(3):
+    for _ in range(_DEEPEST):
         try:
             with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
                 pid = int(file.read().split()[0])
+            with open(f"/proc/{pid}/comm", "rb") as file:
+                if file.read() != _HELPER:
+                    return pid
         except (OSError, IndexError, ValueError):
             return None
-    return pid
+    return None
