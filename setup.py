@@ -1,8 +1,8 @@
 """Builds the compiled parts of sandcore; everything declarative stands in pyproject.toml.
 
-On Linux two things are compiled: the extension `_sandcore._core` (the Cython binding and the whole
-C core) and `sandcore-helper`, a static executable without a C library that is installed beside it.
-Elsewhere nothing is, and the package is pure Python.
+On Linux three things are compiled: the extension `_sandcore._core` (the Cython binding and the
+whole C core), and beside it two static executables without a C library: `sandcore-helper`, and
+`sandcore-exec`, which holds the helper too. Elsewhere nothing is, and the package is pure Python.
 
 Environment: `SANDCORE_STRICT=1` makes warnings in our C errors; `SANDCORE_SANITIZE=1` has UBSan in
 core and helper end the process at undefined behaviour (ASan takes a C library, which the helper
@@ -25,7 +25,8 @@ import require  # noqa: E402  (needs tools/ in the path: build backends do not a
 
 PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
-# What the helper takes from the core: only files that need no C library.
+LAUNCHER = "sandcore-exec"
+# What helper and launcher take from the core: only files that need no C library.
 HELPER_CORE = (
     "child.c",
     "clone.c",
@@ -33,6 +34,7 @@ HELPER_CORE = (
     "policy.c",
     "landlock.c",
     "keys.c",
+    "stage.c",
     "stamp.c",
     "mem.c",
 )
@@ -75,7 +77,7 @@ def sources(pattern: str) -> list[str]:
 
 
 def extensions(platform: str) -> list[Extension]:
-    """What is compiled on a platform: the extension and the helper on Linux, nothing elsewhere."""
+    """What is compiled on a platform: extension and executables on Linux, nothing elsewhere."""
     if not platform.startswith("linux"):
         return []
     core = [f"{PACKAGE}/core"]
@@ -94,11 +96,21 @@ def extensions(platform: str) -> list[Extension]:
         include_dirs=core,
         depends=[*sources("helper/*.h"), *headers],
     )
-    return [binding, helper]
+    # A helper of its own in one file with it: a fork starts that sooner than an exec.
+    launcher = Extension(
+        f"_sandcore.{LAUNCHER}",
+        [
+            *sources("launcher/*.c"),
+            *(path for path in helper.sources if not path.endswith("helper/start.c")),
+        ],
+        include_dirs=[*core, f"{PACKAGE}/helper"],
+        depends=[*helper.depends, *sources("launcher/*.h")],
+    )
+    return [binding, helper, launcher]
 
 
 class BuildCompiled(build_ext):
-    """Builds the extension from the binding and the core, and the helper as a plain executable."""
+    """Builds the extension from the binding and the core, and the executables as plain ones."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -111,13 +123,13 @@ class BuildCompiled(build_ext):
         super().run()
 
     def get_ext_filename(self, fullname: str) -> str:
-        if fullname.rpartition(".")[2] == HELPER:
+        if fullname.rpartition(".")[2] in (HELPER, LAUNCHER):
             return os.path.join(*fullname.split("."))
         return str(super().get_ext_filename(fullname))
 
     def build_extension(self, ext: Extension) -> None:
-        if ext.name.endswith(HELPER):
-            self.build_helper(ext)
+        if ext.name.endswith((HELPER, LAUNCHER)):
+            self.build_executable(ext)
             return
         # The core is compiled apart from Cython's output, which our warnings do not fit.
         ext.extra_objects = self.compiler.compile(
@@ -129,7 +141,7 @@ class BuildCompiled(build_ext):
         )
         super().build_extension(ext)
 
-    def build_helper(self, ext: Extension) -> None:
+    def build_executable(self, ext: Extension) -> None:
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         includes = [f"-I{path}" for path in ext.include_dirs]

@@ -192,7 +192,7 @@ def test_an_extension_that_does_not_load_is_not_called_missing(tmp_path: Path) -
 def test_on_macos_nothing_is_compiled(setup_file: ModuleType) -> None:
     assert setup_file.extensions("darwin") == []
     names = [extension.name for extension in setup_file.extensions("linux")]
-    assert names == ["_sandcore._core", "_sandcore.sandcore-helper"]
+    assert names == ["_sandcore._core", "_sandcore.sandcore-helper", "_sandcore.sandcore-exec"]
 
 
 def test_a_simulated_macos_makes_a_pure_wheel(tmp_path: Path) -> None:

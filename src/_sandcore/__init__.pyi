@@ -25,6 +25,7 @@ __all__ = [
     "HANDLE_UNIX",
     "HANDLE_WRITE",
     "HELPER_PATH",
+    "LAUNCHER_PATH",
     "MOUNT_ABSENT",
     "MOUNT_DEVICES",
     "MOUNT_HOLLOW",
@@ -82,6 +83,7 @@ HANDLE_UDP: Final[int]
 HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
 HELPER_PATH: Final[bytes]
+LAUNCHER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
 MOUNT_ABSENT: Final[int]
 MOUNT_DEVICES: Final[int]

@@ -20,6 +20,7 @@ include "externs.pxi"
 
 # Installed beside this module.
 HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
+LAUNCHER_PATH = join(dirname(abspath(__file__)), "sandcore-exec").encode()
 
 include "host.pxi"
 include "policy.pxi"
