@@ -18,6 +18,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+from distutils.command.install_data import install_data  # isort: skip (setuptools brings it)
+
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -81,7 +83,7 @@ def extensions(platform: str) -> list[Extension]:
     if not platform.startswith("linux"):
         return []
     core = [f"{PACKAGE}/core"]
-    headers = sources("core/*.h")
+    headers = sources("core/*.h") + sources("include/*.h")
     binding = Extension(
         "_sandcore._core",
         sources("binding/_core.pyx"),
@@ -148,5 +150,19 @@ class BuildCompiled(build_ext):
         self.spawn([*require.compiler(), *HELPER_FLAGS, *includes, *ext.sources, "-o", target])
 
 
+class InstallLauncher(install_data):
+    """Installs the launcher among the programs of the environment too: people type its name."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        built = self.get_finalized_command("build_ext").get_ext_fullpath(f"_sandcore.{LAUNCHER}")
+        self.data_files = [("bin", [built])]
+
+
 if __name__ == "__main__":
-    setup(ext_modules=extensions(sys.platform), cmdclass={"build_ext": BuildCompiled})
+    setup(
+        ext_modules=extensions(sys.platform),
+        cmdclass={"build_ext": BuildCompiled, "install_data": InstallLauncher},
+        # Elsewhere there is none to install. What it is says the command.
+        data_files=[("bin", [])] if extensions(sys.platform) else [],
+    )

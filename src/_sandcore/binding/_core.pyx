@@ -11,6 +11,7 @@ from time import time_ns
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EINTR, EMFILE, ENAMETOOLONG, EPIPE, EPROTO, ESRCH, ETIMEDOUT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset, strncmp
@@ -21,6 +22,9 @@ include "externs.pxi"
 # Installed beside this module.
 HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
 LAUNCHER_PATH = join(dirname(abspath(__file__)), "sandcore-exec").encode()
+
+# For other extensions: see include/sandcore.h.
+C_API = PyCapsule_New(<void *>api_table(), "_sandcore._core.C_API", NULL)
 
 include "host.pxi"
 include "policy.pxi"
