@@ -11,7 +11,6 @@ from time import time_ns
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.pycapsule cimport PyCapsule_New
 from libc.errno cimport EINTR, EMFILE, ENAMETOOLONG, EPIPE, EPROTO, ESRCH, ETIMEDOUT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset, strncmp
@@ -23,9 +22,7 @@ include "externs.pxi"
 HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
 LAUNCHER_PATH = join(dirname(abspath(__file__)), "sandcore-exec").encode()
 
-# For other extensions: see include/sandcore.h.
-C_API = PyCapsule_New(<void *>api_table(), "_sandcore._core.C_API", NULL)
-
+include "capi.pxi"
 include "host.pxi"
 include "policy.pxi"
 include "helper.pxi"

@@ -358,7 +358,3 @@ cdef extern from "keys.h" nogil:
     int keys_remove(int32_t key, int32_t ring)
     long keys_list(int32_t *out, size_t most)
     const char *keys_text(int32_t key, char *buffer)
-
-
-cdef extern from "api.h" nogil:
-    const void *api_table()
