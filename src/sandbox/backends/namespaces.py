@@ -242,8 +242,8 @@ def compile_namespaces(
 
     A supervisor makes each connect: it reaches the network, which is the sandbox's own or the
     host's, and the Unix sockets of the sandbox's commands, but of the host's only named ones.
-    ``scoped``: where Landlock has it, signals end at the sandbox also where a command is in a process
-    group of the host's, which a pid namespace does not hide.
+    ``scoped``: where Landlock has it, signals end at the sandbox also where a command is in a
+    process group of the host's, which a pid namespace does not hide.
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
