@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 import uuid
 from dataclasses import replace
@@ -338,3 +339,39 @@ def test_it_is_an_ordinary_program(launch: Launch) -> None:
     mode = os.stat(LAUNCHER).st_mode
     assert not mode & (stat.S_ISUID | stat.S_ISGID)
     assert b"INTERP" not in subprocess.run(["readelf", "-lW", LAUNCHER], capture_output=True).stdout
+
+
+def sandbox(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sandbox", *words]
+    env = {**os.environ, "SANDBOX_ISOLATION": "auto"}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_line_compiles_and_says_where_the_launcher_is(
+    place: Path, workspace: Path, outside: Path
+) -> None:
+    file = place / "policy.scx"
+    done = sandbox("compile", "--write", str(outside), "-o", "../policy.scx", cwd=workspace)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    found = sandbox("exec-path", cwd=workspace)
+    assert found.stdout == f"{LAUNCHER}\n"
+    launch = Launch(file, workspace)
+    assert launch.shell(f"echo in > {outside}/new; echo $SANDBOX").stdout == "namespaces\n"
+    assert (outside / "new").read_text() == "in\n"
+
+
+def test_the_command_line_keeps_to_one_isolation(place: Path, workspace: Path) -> None:
+    words = ("compile", "--isolation", "landlock", "-o", "../policy.scx")
+    assert sandbox(*words, cwd=workspace).returncode == 0
+    launch = Launch(place / "policy.scx", workspace)
+    assert launch.shell("echo $SANDBOX").stdout == "landlock\n"
+    launch.isolation = "namespaces"
+    refused = launch("echo", "ran")
+    assert (refused.returncode, refused.stdout) == (125, "")
+
+
+def test_the_command_line_refuses_a_file_in_the_workspace(workspace: Path) -> None:
+    done = sandbox("compile", "-o", "policy.scx", cwd=workspace)
+    assert (done.returncode, list(workspace.iterdir())) == (125, []), done.stderr
+    assert "its own commands could write it" in done.stderr
