@@ -99,10 +99,14 @@ def test_nothing_of_the_callers_is_in_a_process_that_stays(place: Path, workspac
     launch = policy_at(place, workspace, "namespaces")
     secret = f"s{uuid.uuid4().hex}"
     child = subprocess.Popen(
-        launch.words("sleep", "1000"), cwd=workspace, env={**os.environ, "SECRET": secret}
+        launch.words("sh", "-c", "echo up; exec sleep 1000"),
+        cwd=workspace,
+        env={**os.environ, "SECRET": secret},
+        stdout=subprocess.PIPE,
     )
+    assert child.stdout is not None
     try:
-        wait_for(lambda: len(ours(str(launch.file))) + len(ours(f"--policy={launch.file}")) >= 3)
+        assert child.stdout.readline() == b"up\n"
         others = [pid for pid in ours(f"--policy={launch.file}") if pid != child.pid]
         seen = Path(f"/proc/{child.pid}/environ").read_bytes()
         assert secret.encode() in seen  # the control: the launcher itself has it
@@ -114,7 +118,7 @@ def test_nothing_of_the_callers_is_in_a_process_that_stays(place: Path, workspac
                 continue  # not dumpable: closed to this user
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def test_descriptors_beyond_the_three_streams_are_closed(launch: Launch) -> None:
