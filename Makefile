@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/binding/*.p[xy][dix])
 C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch] \
-	tests/fuzz/*.[ch] tests/fuzz/*/*.h)
+	src/_sandcore/launcher/*.[ch] src/_sandcore/include/*.h tests/fuzz/*.[ch] tests/fuzz/*/*.h)
 CORE_TESTS = $(shell grep -lE '^(from ccore import|import ccore)' tests/test_*.py)
 OURS := src tests tools $(wildcard bench demo) setup.py
 HELPER_TESTS := $(addprefix tests/test_,lanes.py namespaces.py)
@@ -96,5 +96,5 @@ soak: build kernel
 	@$(BIN)/python tests/soak.py $(ARGS)
 
 clean:
-	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper
+	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper src/_sandcore/sandcore-exec
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

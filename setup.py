@@ -1,8 +1,8 @@
 """Builds the compiled parts of sandcore; everything declarative stands in pyproject.toml.
 
-On Linux two things are compiled: the extension `_sandcore._core` (the Cython binding and the whole
-C core) and `sandcore-helper`, a static executable without a C library that is installed beside it.
-Elsewhere nothing is, and the package is pure Python.
+On Linux three things are compiled: the extension `_sandcore._core` (the Cython binding and the
+whole C core), and beside it two static executables without a C library: `sandcore-helper`, and
+`sandcore-exec`, which holds the helper too. Elsewhere nothing is, and the package is pure Python.
 
 Environment: `SANDCORE_STRICT=1` makes warnings in our C errors; `SANDCORE_SANITIZE=1` has UBSan in
 core and helper end the process at undefined behaviour (ASan takes a C library, which the helper
@@ -18,6 +18,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+from distutils.command.install_data import install_data  # isort: skip (setuptools brings it)
+
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -25,7 +27,8 @@ import require  # noqa: E402  (needs tools/ in the path: build backends do not a
 
 PACKAGE = "src/_sandcore"
 HELPER = "sandcore-helper"
-# What the helper takes from the core: only files that need no C library.
+LAUNCHER = "sandcore-exec"
+# What helper and launcher take from the core: only files that need no C library.
 HELPER_CORE = (
     "child.c",
     "clone.c",
@@ -33,6 +36,7 @@ HELPER_CORE = (
     "policy.c",
     "landlock.c",
     "keys.c",
+    "stage.c",
     "stamp.c",
     "mem.c",
 )
@@ -75,11 +79,11 @@ def sources(pattern: str) -> list[str]:
 
 
 def extensions(platform: str) -> list[Extension]:
-    """What is compiled on a platform: the extension and the helper on Linux, nothing elsewhere."""
+    """What is compiled on a platform: extension and executables on Linux, nothing elsewhere."""
     if not platform.startswith("linux"):
         return []
     core = [f"{PACKAGE}/core"]
-    headers = sources("core/*.h")
+    headers = sources("core/*.h") + sources("include/*.h")
     binding = Extension(
         "_sandcore._core",
         sources("binding/_core.pyx"),
@@ -94,11 +98,21 @@ def extensions(platform: str) -> list[Extension]:
         include_dirs=core,
         depends=[*sources("helper/*.h"), *headers],
     )
-    return [binding, helper]
+    # A helper of its own in one file with it: a fork starts that sooner than an exec.
+    launcher = Extension(
+        f"_sandcore.{LAUNCHER}",
+        [
+            *sources("launcher/*.c"),
+            *(path for path in helper.sources if not path.endswith("helper/start.c")),
+        ],
+        include_dirs=[*core, f"{PACKAGE}/helper"],
+        depends=[*helper.depends, *sources("launcher/*.h")],
+    )
+    return [binding, helper, launcher]
 
 
 class BuildCompiled(build_ext):
-    """Builds the extension from the binding and the core, and the helper as a plain executable."""
+    """Builds the extension from the binding and the core, and the executables as plain ones."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -111,13 +125,13 @@ class BuildCompiled(build_ext):
         super().run()
 
     def get_ext_filename(self, fullname: str) -> str:
-        if fullname.rpartition(".")[2] == HELPER:
+        if fullname.rpartition(".")[2] in (HELPER, LAUNCHER):
             return os.path.join(*fullname.split("."))
         return str(super().get_ext_filename(fullname))
 
     def build_extension(self, ext: Extension) -> None:
-        if ext.name.endswith(HELPER):
-            self.build_helper(ext)
+        if ext.name.endswith((HELPER, LAUNCHER)):
+            self.build_executable(ext)
             return
         # The core is compiled apart from Cython's output, which our warnings do not fit.
         ext.extra_objects = self.compiler.compile(
@@ -129,12 +143,26 @@ class BuildCompiled(build_ext):
         )
         super().build_extension(ext)
 
-    def build_helper(self, ext: Extension) -> None:
+    def build_executable(self, ext: Extension) -> None:
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         includes = [f"-I{path}" for path in ext.include_dirs]
         self.spawn([*require.compiler(), *HELPER_FLAGS, *includes, *ext.sources, "-o", target])
 
 
+class InstallLauncher(install_data):
+    """Installs the launcher among the programs of the environment too: people type its name."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        built = self.get_finalized_command("build_ext").get_ext_fullpath(f"_sandcore.{LAUNCHER}")
+        self.data_files = [("bin", [built])]
+
+
 if __name__ == "__main__":
-    setup(ext_modules=extensions(sys.platform), cmdclass={"build_ext": BuildCompiled})
+    setup(
+        ext_modules=extensions(sys.platform),
+        cmdclass={"build_ext": BuildCompiled, "install_data": InstallLauncher},
+        # Elsewhere there is none to install. What it is says the command.
+        data_files=[("bin", [])] if extensions(sys.platform) else [],
+    )

@@ -84,6 +84,28 @@ def compare(
     ]
 
 
+def compare_programs(
+    floor: Path,
+    base: list[str],
+    cases: dict[str, list[str]],
+    *,
+    rounds: int,
+    count: int,
+    targets: dict[str, float] | None = None,
+) -> list[Figure]:
+    """Programs against ``base``, all started by the floor program, in turns as in ``compare``."""
+    floors: list[list[float]] = []
+    samples: dict[str, list[list[float]]] = {name: [] for name in cases}
+    for _ in range(rounds + 1):
+        floors.append(floor_times(floor, count, base))
+        for name, words in cases.items():
+            samples[name].append(floor_times(floor, count, words))
+    return [
+        _figure(name, floors[1:], taken[1:], (targets or {}).get(name))
+        for name, taken in samples.items()
+    ]
+
+
 def _figure(
     name: str, floors: list[list[float]], taken: list[list[float]], target: float | None
 ) -> Figure:

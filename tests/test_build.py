@@ -37,7 +37,7 @@ def check(*command: str | Path, cwd: Path) -> str:
 
 def checkout(target: Path) -> Path:
     """A copy of the sources, as a fresh clone would have them."""
-    ignore = shutil.ignore_patterns(*NOT_SOURCES, "sandcore-helper")
+    ignore = shutil.ignore_patterns(*NOT_SOURCES, "sandcore-helper", "sandcore-exec")
     shutil.copytree(ROOT, target, ignore=ignore)
     return target
 
@@ -112,7 +112,9 @@ def test_the_sdist_holds_all_that_building_and_testing_needs(built: Path) -> Non
     }
     assert wanted <= names
     assert {"LICENSE", "README.md", "Makefile", "tools/require.py", "setup.py"} <= names
-    assert not {name for name in names if name.endswith((".so", ".o", "sandcore-helper"))}
+    assert not {
+        name for name in names if name.endswith((".so", ".o", "sandcore-helper", "sandcore-exec"))
+    }
 
 
 def test_the_wheel_holds_the_extension_the_helper_and_no_sources(built: Path) -> None:
@@ -126,7 +128,9 @@ def test_the_wheel_holds_the_extension_the_helper_and_no_sources(built: Path) ->
     assert {"_sandcore/py.typed", "sandbox/py.typed", "_sandcore/__init__.py"} <= set(names)
     shipped = {f"sandbox/profiles/{path.name}" for path in ROOT.glob("src/sandbox/profiles/*")}
     assert shipped and shipped <= set(names)
-    assert not {name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))}
+    public = {"_sandcore/include/sandcore.h", "_sandcore/include/sandcore.pxd"}
+    assert {name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))} == public
+    assert [name for name in names if name.endswith(".data/data/bin/sandcore-exec")]
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         "_sandcore",
         "sandbox",
@@ -158,6 +162,7 @@ def test_pip_installs_it_into_a_fresh_environment(name: str, tmp_path: Path) -> 
         "print(os.access(os.path.join(home, 'sandcore-helper'), os.X_OK))"
     )
     assert check(own / "python", "-c", program, cwd=tmp_path) == "True\n"
+    assert run(own / "sandcore-exec", "--help", cwd=tmp_path).stdout.startswith("usage: ")
     done = run(own / "sandbox", "--version", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "0.1.0" in done.stdout
@@ -192,7 +197,7 @@ def test_an_extension_that_does_not_load_is_not_called_missing(tmp_path: Path) -
 def test_on_macos_nothing_is_compiled(setup_file: ModuleType) -> None:
     assert setup_file.extensions("darwin") == []
     names = [extension.name for extension in setup_file.extensions("linux")]
-    assert names == ["_sandcore._core", "_sandcore.sandcore-helper"]
+    assert names == ["_sandcore._core", "_sandcore.sandcore-helper", "_sandcore.sandcore-exec"]
 
 
 def test_a_simulated_macos_makes_a_pure_wheel(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "ACCESS_NAMES",
     "ACCESS_READ",
     "ACCESS_WRITE",
+    "C_API",
     "FILTER_ALLOW_PTRACE",
     "FILTER_PRIVATE_IPC",
     "FILTER_SUPERVISED",
@@ -25,6 +26,7 @@ __all__ = [
     "HANDLE_UNIX",
     "HANDLE_WRITE",
     "HELPER_PATH",
+    "LAUNCHER_PATH",
     "MOUNT_ABSENT",
     "MOUNT_DEVICES",
     "MOUNT_HOLLOW",
@@ -82,6 +84,8 @@ HANDLE_UDP: Final[int]
 HANDLE_UNIX: Final[int]
 HANDLE_WRITE: Final[int]
 HELPER_PATH: Final[bytes]
+C_API: Final[object]
+LAUNCHER_PATH: Final[bytes]
 NATIVE_ARCH: Final[int]
 MOUNT_ABSENT: Final[int]
 MOUNT_DEVICES: Final[int]

@@ -28,6 +28,7 @@ from sandbox.errors import (
     WorkingDirectoryError,
     WorkspaceRefused,
 )
+from sandbox.headers import get_include
 from sandbox.limits import Limits
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
@@ -85,6 +86,7 @@ __all__ = [
     "WorkingDirectoryError",
     "WorkspaceRefused",
     "full_access",
+    "get_include",
     "preset",
     "read_only",
     "run",

@@ -20,7 +20,9 @@ include "externs.pxi"
 
 # Installed beside this module.
 HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
+LAUNCHER_PATH = join(dirname(abspath(__file__)), "sandcore-exec").encode()
 
+include "capi.pxi"
 include "host.pxi"
 include "policy.pxi"
 include "helper.pxi"

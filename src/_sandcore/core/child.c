@@ -55,6 +55,9 @@ CHILD static int stage_signals(const struct plan *plan)
             return (int)error;
         }
     }
+    if (plan->flags & PLAN_KEEP_MASK) {
+        return 0;
+    }
     uint64_t none = 0;
     return (int)SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, KERNEL_SIGSET_BYTES);
 }

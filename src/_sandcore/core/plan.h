@@ -21,7 +21,8 @@ enum plan_flags {
     PLAN_SHARES_FDS = 1u << 3,      /* cloned with CLONE_FILES: unshare before touching the table */
     PLAN_DROP_CAPABILITIES = 1u << 4,
     PLAN_NO_NEW_PRIVS = 1u << 5,
-    PLAN_TERMINAL = 1u << 6, /* fd 0 becomes the controlling terminal of its new session */
+    PLAN_TERMINAL = 1u << 6,  /* fd 0 becomes the controlling terminal of its new session */
+    PLAN_KEEP_MASK = 1u << 7, /* signals that are blocked stay so: there was no clone */
 };
 
 struct plan_limit {

@@ -24,9 +24,12 @@ __all__ = ["main"]
 OURS = 125
 _BROKEN_PIPE = 141  # as a shell reports SIGPIPE
 
-# Name of the command, its module below `sandbox.cli`, its line in the help.
+# Name of the command, its module below `sandbox.cli` (and the attribute, where it is not
+# `command`), its line in the help.
 COMMANDS = {
     "run": ("run", "Run a command confined."),
+    "compile": ("compile", "Compile a policy to a file, for sandcore-exec."),
+    "exec-path": ("compile:path_command", "Where sandcore-exec is."),
     "debug": ("debug", "Show what a policy compiles to, or run under one mechanism alone."),
     "doctor": ("checkup", "What this host offers, what it lacks, and how to mend it."),
     "bench": ("bench", "What confinement costs on this machine."),
@@ -41,10 +44,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name: the attribute `command` of its module."""
+        """The command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        found = import_module(f"sandbox.cli.{COMMANDS[cmd_name][0]}").command
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        found = getattr(import_module(f"sandbox.cli.{module}"), attribute or "command")
         assert isinstance(found, click.Command)
         return found
 
