@@ -293,3 +293,12 @@ def test_case_111_the_caller_is_not_stopped_and_keeps_its_terminal_modes(termina
     assert shell.status() == 124
     shell.shell('test "$(stty -g)" = "$before"')
     assert shell.status() == 0
+
+
+def test_a_command_that_kills_its_process_group_kills_nobody_else(terminal: Open) -> None:
+    """It is in the group of `sandbox run`, and of what a shell pipes that to."""
+    shell = terminal()
+    shell.shell(f"{RUN} sh -c 'kill -KILL 0' | {{ cat; echo neighbour-lives; }}")
+    shell.expect("neighbour-lives\r")
+    shell.shell(f"{RUN} sh -c 'kill -KILL 0'; echo status=$?.")
+    shell.expect(r"status=137\.\r")

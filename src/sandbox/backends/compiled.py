@@ -125,7 +125,7 @@ def _ground(
     same = [*resolved.writable, *resolved.links]
     same += [path for path in guarded if not os.path.lexists(path)]
     if isolation == "namespaces":
-        return in_namespaces(resolved, abi, release, scoped=True), same
+        return in_namespaces(resolved, abi, release), same
     rules, basis = compile_with_basis(resolved, abi)
     same += [os.fsdecode(rule.path) for rule in rules.anchors]
     return in_landlock(resolved, rules, basis, abi, None), same

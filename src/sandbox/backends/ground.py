@@ -155,10 +155,8 @@ def in_landlock(
     )
 
 
-def in_namespaces(
-    resolved: ResolvedPolicy, abi: int, release: str, *, scoped: bool = False
-) -> Ground:
-    """The ground of a layout; ``scoped`` as in ``compile_namespaces``. Raises ``Unenforceable``."""
+def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
+    """The ground of a layout. Raises ``Unenforceable``."""
     layout, basis = layout_with_basis(resolved)
     abi = abi if abi >= ABI_LEAST else 0
     program = weaker_program(resolved, os.fsdecode(_sandcore.HELPER_PATH))
@@ -170,7 +168,7 @@ def in_namespaces(
     if abi == 0:
         cause = "this kernel has none: a FIFO outside can be written into"
         weaker = (*weaker, Weaker("landlock", cause, "Linux 6.2 or newer"))
-    blob = compile_namespaces(resolved.policy, layout, abi, scoped=scoped)
+    blob = compile_namespaces(resolved.policy, layout, abi)
     tmp = TMP if has_tmp(resolved.policy) else ""
     held = {os.fsdecode(mount.path) for mount in layout.mounts if mount.kind == "read"}
     return Ground(

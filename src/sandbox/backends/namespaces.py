@@ -235,20 +235,17 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
     return compile_layout(resolved, denied, basis.missing), basis
 
 
-def compile_namespaces(
-    policy: SandboxPolicy, layout: Layout, abi: int, *, scoped: bool = False
-) -> _sandcore.Policy:
+def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:
     """The blob of a policy with this layout; ``abi`` 0: without Landlock.
 
     A supervisor makes each connect: it reaches the network, which is the sandbox's own or the
     host's, and the Unix sockets of the sandbox's commands, but of the host's only named ones.
-    ``scoped``: where Landlock has it, signals end at the sandbox also where a command is in a
-    process group of the host's, which a pid namespace does not hide.
+    Where Landlock has it, signals end at the sandbox also where a command stays in the caller's
+    process group, which a pid namespace does not hide (``kill -KILL 0``).
     """
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
-    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED
+    handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED | _sandcore.HANDLE_SCOPES
     handle |= _sandcore.HANDLE_READ | _sandcore.HANDLE_NAMES if layout.handle_read else 0
-    handle |= _sandcore.HANDLE_SCOPES if scoped else 0
     mounts = [
         (
             mount.path,
