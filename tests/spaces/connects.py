@@ -512,9 +512,10 @@ def block(name):
         kept.append(sock)
         sock.connect(name)
 for i in range(64):
-    kept.append(socket.socket(1))
-    kept[-1].bind(f"full{i}")
-    kept[-1].listen(0)
+    server = socket.socket(1)  # the threads put theirs into the same list
+    kept.append(server)
+    server.bind(f"full{i}")
+    server.listen(0)
     threading.Thread(target=block, args=(f"full{i}",)).start()
 open("ready", "w").close()
 time.sleep(99)
