@@ -189,6 +189,18 @@ def test_what_the_host_changes_between_commands_stays(repo: Path) -> None:
     assert host(repo, "git", "config", "core.pager") == "less\n"
 
 
+def test_a_name_that_the_host_made_is_looked_at_from_then_on(repo: Path) -> None:
+    """Its directory told that it came; it does not tell what becomes of it."""
+    guard = guard_of(repo)
+    assert during(guard, repo, "true") == ()
+    (repo / ".envrc").write_text("mine\n")
+    time.sleep(0.05)  # so that no look is doubted for being too early
+    for _ in range(3):
+        assert during(guard, repo, "true") == ()
+    assert kinds(during(guard, repo, "echo evil > .envrc"), repo) == [("changed", ".envrc")]
+    assert (repo / ".envrc").read_text() == "mine\n"
+
+
 def test_what_the_host_changes_during_a_command_is_kept_aside_and_told(repo: Path) -> None:
     guard = guard_of(repo)
     guard.before()

@@ -16,9 +16,10 @@ import uuid
 from pathlib import Path
 
 import pytest
+from casekit import until
 from conftest import AsUser
 from launchkit import ISOLATIONS, Launch, policy_at
-from test_terminal import INJECT, Open, terminal, wait_until_gone
+from test_terminal import INJECT, PATIENCE, Open, terminal
 
 __all__ = ["terminal"]  # the fixture
 
@@ -122,7 +123,7 @@ def test_a_closed_window_ends_the_command_and_us(terminal: Open, launch: Launch)
     child.expect("up")
     child.hang_up()
     assert os.waitstatus_to_exitcode(child.wait()) == -signal.SIGHUP
-    wait_until_gone(child.pid)
+    assert until(lambda: not Path(f"/proc/{child.pid}").exists(), PATIENCE)
 
 
 def test_pipes_end_as_without_us(terminal: Open, launch: Launch) -> None:

@@ -75,6 +75,7 @@ class Guard:
         self._found: tuple[Denial, ...] = ()
         self._snapshot = Snapshot()
         self._taker = self._quick = stamps(())
+        self._present: list[bytes] = []  # what the quick look is at
         self._state = self._quick_state = _UNKNOWN
         if self._roots:
             self._learn()
@@ -183,7 +184,9 @@ class Guard:
             is_settled = snapshot.paths == self._snapshot.paths
             if not is_settled:
                 self._taker = self._stamps(snapshot.paths)
-                self._quick = self._stamps(_present(snapshot.paths))
+            present = _present(snapshot.paths)
+            if present != self._present:  # what has come is not told by its directory any more
+                self._present, self._quick = present, self._stamps(present)
                 self._quick_state = _UNKNOWN
             self._snapshot = snapshot
             if snapshot.young:
