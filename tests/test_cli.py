@@ -324,7 +324,13 @@ def test_sigterm_ends_the_tree_and_then_us_by_the_same_signal(cli: Cli, place: P
 def test_an_interrupt_ends_a_captured_command(cli: Cli) -> None:
     mark = cli.workspace / "up"
     words = ["run", "--json", "--", "sh", "-c", "touch up; sleep 1000"]
-    started = subprocess.Popen([*SANDBOX, *words], stdout=subprocess.PIPE, cwd=cli.workspace)
+    started = subprocess.Popen(
+        [*SANDBOX, *words],
+        stdout=subprocess.PIPE,
+        cwd=cli.workspace,
+        # Tests that a shell has put into the background ignore it, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     with started:
         deadline = time.monotonic() + 30
         while not mark.exists() and time.monotonic() < deadline:
