@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from casekit import until
 
 import sandbox
 
@@ -83,8 +84,10 @@ def test_the_listener_keeps_what_it_is_sent(modules: dict[str, ModuleType]) -> N
 def test_a_process_is_found_by_its_argument(modules: dict[str, ModuleType]) -> None:
     word = modules["acts"].unique_sleep()
     with subprocess.Popen(["sleep", word]) as child:
-        assert modules["scene"].processes_with(word) == [child.pid]
+        # Its parent goes on when the program is on its way, a moment before it has its arguments.
+        found = until(lambda: modules["scene"].processes_with(word) == [child.pid])
         child.kill()
+    assert found
     assert modules["scene"].processes_with(word) == []
 
 
