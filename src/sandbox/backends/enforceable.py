@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _ABI_SCOPES = 6
+_ABSTRACT = "a command may take the name of an abstract socket that a program outside asks for"
 _NAMESPACES = "namespaces: see `sandbox doctor`"
 
 
@@ -125,8 +126,7 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
         cause = "no Unix sockets but pairs: a program cannot have servers on them"
     yield Weaker("loopback", cause, _NAMESPACES)
     if resolved.policy.network != "full":  # with it there is no AF_UNIX at all
-        cause = "a command may take the name of an abstract socket that a program outside asks for"
-        yield Weaker("abstract-names", cause, _NAMESPACES)
+        yield Weaker("abstract-names", _ABSTRACT, _NAMESPACES)
     if abi < _ABI_SCOPES:
         cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
         yield Weaker("signals", cause, "Linux 6.12 or newer")
@@ -136,8 +136,7 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
 def weaker_layout(resolved: ResolvedPolicy) -> Iterator[Weaker]:
     """What mounts leave open."""
     if resolved.policy.network == "full":
-        cause = "a command may take the name of an abstract socket that a program outside asks for"
-        yield Weaker("abstract-names", cause, "network 'none' or 'loopback'")
+        yield Weaker("abstract-names", _ABSTRACT, "network 'none' or 'loopback'")
     above = {path: path.rpartition("/")[0] or "/" for path in resolved.sockets}
     loose = [path for path in above if resolved.access(above[path]) is Access.WRITE]
     if loose:

@@ -165,9 +165,6 @@ def in_namespaces(resolved: ResolvedPolicy, abi: int, release: str) -> Ground:
         cause = "files of others belong to nobody inside: ssh refuses what is in /etc/ssh"
         mend = "ssh -F FILE, with a configuration of one's own"
         weaker = (*weaker, Weaker("owners", cause, mend))
-    if resolved.policy.network == "full":
-        cause = "a command may take the name of an abstract socket that a program outside asks for"
-        weaker = (*weaker, Weaker("abstract-names", cause, "a policy without the host's network"))
     if abi == 0:
         cause = "this kernel has none: a FIFO outside can be written into"
         weaker = (*weaker, Weaker("landlock", cause, "Linux 6.2 or newer"))
