@@ -19,7 +19,7 @@ import pytest
 from casekit import until
 from conftest import AsUser
 from launchkit import ISOLATIONS, Launch, policy_at
-from test_terminal import INJECT, PATIENCE, Open, terminal
+from test_terminal import INJECT, PATIENCE, Open, suspend_a_shell, terminal
 
 __all__ = ["terminal"]  # the fixture
 
@@ -89,24 +89,8 @@ def test_a_command_that_stops_itself_gives_the_prompt_back(
 def test_a_shell_inside_has_job_control_and_can_be_suspended(
     terminal: Open, launch: Launch
 ) -> None:
-    outer = terminal()
-    inner = launch.words("env", "PS1=in", "bash", "--norc", "--noprofile", "-i")
-    outer.shell(shlex.join(inner).replace("PS1=in", "PS1='in''ner> '"))  # no match in the echo
-    outer.expect("inner> ")
-    outer.shell("sleep 1000")
-    time.sleep(0.5)
-    outer.send("\x1a")
-    outer.expect("Stopped")
-    outer.expect("inner> ")
-    outer.shell("kill -KILL %1; wait")
-    outer.expect("inner> ")
-    outer.shell("suspend")
-    outer.expect("Stopped")
-    outer.expect("ready> ")
-    outer.shell("fg")
-    outer.expect("inner> ")
-    outer.shell("exit 4")
-    assert outer.status() == 4
+    inner = launch.words("env", "PS1=inner> ", "bash", "--norc", "--noprofile", "-i")
+    suspend_a_shell(terminal(), shlex.join(inner))
 
 
 def test_the_window_size_and_its_changes_arrive(terminal: Open, launch: Launch) -> None:

@@ -194,16 +194,16 @@ def test_a_command_that_stops_itself_gives_the_prompt_back(terminal: Open, how: 
     assert shell.status() == 6
 
 
-def test_a_shell_inside_has_job_control_and_can_be_suspended(terminal: Open) -> None:
-    outer = terminal()
-    outer.shell(f"{RUN} env PS1='in''ner> ' bash --norc --noprofile -i")  # no match in the echo
+def suspend_a_shell(outer: Terminal, line: str) -> None:
+    """What a shell does with its jobs inside; the line starts it with the prompt ``inner> ``."""
+    outer.shell(line.replace("inner> ", "in''ner> "))  # no match in the echo
     outer.expect("inner> ")
     outer.shell("sleep 1000")
     time.sleep(0.5)
     outer.send("\x1a")
     outer.expect("Stopped")
     outer.expect("inner> ")
-    outer.shell("kill -KILL %1; wait")
+    outer.shell('kill -KILL %1; until [ -z "$(jobs -s)" ]; do sleep 0.1; done')
     outer.expect("inner> ")
     outer.shell("suspend")
     outer.expect("Stopped")
@@ -212,6 +212,10 @@ def test_a_shell_inside_has_job_control_and_can_be_suspended(terminal: Open) -> 
     outer.expect("inner> ")
     outer.shell("exit 4")
     assert outer.status() == 4
+
+
+def test_a_shell_inside_has_job_control_and_can_be_suspended(terminal: Open) -> None:
+    suspend_a_shell(terminal(), f"{RUN} env 'PS1=inner> ' bash --norc --noprofile -i")
 
 
 def test_a_background_job_can_be_stopped_and_continued_by_the_shell(terminal: Open) -> None:

@@ -59,9 +59,11 @@ def is_gone(pid: int) -> bool:
 
 
 def notes_of(w: Path) -> list[tuple[int, bytes]]:
-    """The notes of sandboxes in this directory."""
-    found = _sandcore.notes(b"sandcore:1:")
-    return [(key, text) for key, text in found if int(text.split(b":")[3]) == w.stat().st_ino]
+    """The notes of sandboxes in this directory, not in one that had its number before."""
+    stamp = _sandcore.Stamps((), [os.fsencode(w)]).take()
+    device, inode, _, birth = (int.from_bytes(stamp[i : i + 8], "little") for i in range(0, 32, 8))
+    head = b"sandcore:1:%d:%d:%d:" % (device, inode, birth)
+    return [(key, text) for key, text in _sandcore.notes(b"sandcore:1:") if text.startswith(head)]
 
 
 def names(w: Path) -> set[str]:
