@@ -19,7 +19,7 @@ OURS := src tests tools $(wildcard bench demo) setup.py
 HELPER_TESTS := $(addprefix tests/test_,lanes.py namespaces.py)
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench sanitize lint format fuzz afl valgrind soak clean kernel
+.PHONY: help build test demo bench sanitize lint format fuzz afl valgrind soak foreign clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
@@ -33,6 +33,7 @@ help:
 	@echo 'make afl       AFL++ on what C reads for ten minutes (ARGS=60: for one)'
 	@echo 'make valgrind  the same programs on what was found, under memcheck'
 	@echo 'make soak      thousands of commands, killed callers, hundreds of sandboxes'
+	@echo 'make foreign   the tests of subprocess and asyncio themselves, with the drop-in in place'
 	@echo 'make clean     removes what the others made'
 
 # The environment: made anew when what is installed in it changes.
@@ -94,6 +95,9 @@ valgrind: build kernel
 
 soak: build kernel
 	@$(BIN)/python tests/soak.py $(ARGS)
+
+foreign: build kernel
+	@$(BIN)/python tests/foreign.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper src/_sandcore/sandcore-exec

@@ -1,6 +1,7 @@
 """`make bench`: what this package costs on this machine, as ratios within one run.
 
-    bench/run.py [--quick] [--json FILE] [spawning] [staying] [callers] [inside] [launching] [flood]
+    bench/run.py [--quick] [--json FILE] [spawning] [staying] [dropin] [callers] [inside]
+                 [launching] [flood]
 
 Prints a table for each part and saves all figures. A figure beside its target is met when its
 median is on the right side; quartiles say how much the machine wavered.
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import dropin
 import flood
 import inside
 import launching
@@ -57,6 +59,7 @@ PARTS: dict[str, tuple[str, Callable[[int], list[Figure]], int, int]] = {
         5,
     ),
     "staying": ("Sandboxes that stay", staying.measure, 30, 4),
+    "dropin": ("The drop-in, over subprocess itself", dropin.measure, 30, 4),
     "callers": ("The same in large callers", callers, 20, 3),
     "inside": ("While a command runs, beside outside", inside.measure, 15, 2),
     "launching": ("sandcore-exec, start to exit", launching.measure, 20, 3),

@@ -63,6 +63,9 @@ def alone() -> Iterator[None]:
     shared = sys.modules.get("sandbox.shared")
     if shared is not None:
         shared._shelf.close()
+    dropin = sys.modules.get("sandbox.subprocess")
+    if dropin is not None:
+        dropin._spawners._kept.clear()
     gc.collect()
 
 

@@ -20,7 +20,8 @@ DOCUMENTS = ["README.md", "docs/reference.md"]
 
 def blocks(document: str, language: str) -> list[str]:
     text = (ROOT / document).read_text()
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [code for kind, code in every if kind == language]
 
 
 # Not for the public: what a class needs for others of this package.

@@ -822,7 +822,7 @@ HEADER = struct.Struct("<IIIiiiIIIIQQ")
 
 
 def request(data: bytes = b"/\0/bin/true\0true\0", **lies: int) -> bytes:
-    fields = {"kind": RUN, "flags": 0, "body": len(data), "umask": -1, "group": 0, "reserved": 0}
+    fields = {"kind": RUN, "flags": 0, "body": len(data), "umask": -1, "group": 0, "targets": 0}
     fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0, "timeout_ns": 0, "memory": 0}
     return HEADER.pack(*(fields | lies).values()) + data
 

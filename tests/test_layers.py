@@ -72,6 +72,7 @@ LADDER = (
     "backends.temporary",
     "backends.running",
     "backends.confinement",
+    "backends.direct",
     "backends.linux",
     "backends.choose",
     "backends.compiled",
@@ -87,6 +88,9 @@ LADDER = (
     "live",
     "shared",
     "headers",
+    "handed",
+    "children",
+    "subprocess",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",
@@ -110,6 +114,7 @@ IMPORTS_THE_CORE = {
     "backends.basis",
     "backends.compiled",
     "backends.confinement",
+    "backends.direct",
     "backends.explain",
     "backends.ground",
     "backends.journal",
@@ -119,7 +124,17 @@ IMPORTS_THE_CORE = {
     "backends.running",
 }
 # What `import sandbox` must not bring: each costs more than a confined command.
-HEAVY = ("click", "rich", "psutil", "msgspec", "tree_sitter", "asyncio", "importlib.metadata")
+HEAVY = (
+    "click",
+    "rich",
+    "psutil",
+    "msgspec",
+    "tree_sitter",
+    "asyncio",
+    "importlib.metadata",
+    "subprocess",
+    "sandbox.subprocess",
+)
 
 # Headers that declare types, constants and system calls of the kernel.
 KERNEL_HEADERS = re.compile(

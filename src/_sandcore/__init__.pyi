@@ -190,6 +190,8 @@ class Plan:
         umask: int | None = None,
         inline: bool = False,
         die_with_thread: bool = False,
+        targets: Sequence[int] = (),
+        process_group: int | None = None,
     ) -> Plan: ...
     @property
     def inline(self) -> bool: ...

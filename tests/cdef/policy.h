@@ -29,6 +29,7 @@ struct plan {
     uint32_t limit_count;
     uint32_t flags;
     int32_t fds[PLAN_MAX_FDS];
+    const int32_t *targets;
     uint32_t fd_count;
     int32_t parent;
     int32_t umask;

@@ -27,7 +27,7 @@ struct wire_run {
     uint32_t body;
     int32_t umask;
     int32_t group;
-    int32_t reserved;
+    uint32_t targets;
     uint32_t limits, programs, args, envs;
     uint64_t timeout_ns;
     uint64_t memory;

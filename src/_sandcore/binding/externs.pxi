@@ -42,6 +42,7 @@ cdef extern from "plan.h" nogil:
         int32_t *fds
         uint32_t fd_count
         int32_t umask
+        int32_t group
         int32_t ruleset
         plan_filter filter
         plan_filter extra_filter
@@ -122,6 +123,7 @@ cdef extern from "spawn.h" nogil:
         long ru_oublock
         long ru_nvcsw
         long ru_nivcsw
+    int spawn_check_fds(const int32_t *fds, unsigned fd_count, stage_report *report)
     struct spawn_status:
         int32_t status
         int32_t reaped
@@ -169,7 +171,7 @@ cdef extern from "wire.h" nogil:
         uint32_t body
         int32_t umask
         int32_t group
-        int32_t reserved
+        uint32_t targets
         uint32_t limits
         uint32_t programs
         uint32_t args
@@ -269,17 +271,6 @@ cdef extern from "run.h" nogil:
     void run_free(run_c *r)
     int run_launch(int lane, const uint8_t *request, size_t size, const int32_t *fds,
                    unsigned fd_count, wire_reply *reply, int32_t *pidfd)
-
-cdef extern from *:
-    """
-    #include <linux/audit.h>
-    #if defined(__x86_64__)
-    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_X86_64
-    #else
-    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_AARCH64
-    #endif
-    """
-    const uint32_t NATIVE_ARCH_C "SANDCORE_NATIVE_ARCH"
 
 cdef extern from "syscalls.h" nogil:
     struct syscall_row:

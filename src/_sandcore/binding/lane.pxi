@@ -317,9 +317,10 @@ cdef bytes _file_request(uint32_t what, bytes path, bint here, uint32_t mode, bi
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
                     bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0,
-                    uint64_t memory=0):
+                    uint64_t memory=0, int group=0, tuple targets=()):
     cdef wire_run header
     cdef plan_limit limit
+    cdef int32_t target
     strings = b"\0".join((cwd, *programs, *argv, env))
     if not programs or not argv or len(limits) > WIRE_MAX_LIMITS:
         raise ValueError("a command has at least one word, and at most 16 limits")
@@ -329,13 +330,15 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
     for resource, soft, hard in limits:
         limit = plan_limit(resource, 0, soft, hard)
         table.append((<const char *>&limit)[: sizeof(limit)])
+    for target in targets:
+        table.append((<const char *>&target)[: sizeof(target)])
     header.kind = WIRE_RUN
     header.flags = flags | (WIRE_KEEP_SESSION if keep_session else 0)
-    header.body = len(table) * sizeof(limit) + len(strings)
+    header.body = len(limits) * sizeof(limit) + len(targets) * sizeof(target) + len(strings)
     header.umask = umask
-    header.group = getpgrp() if keep_session else 0
-    header.reserved = 0
-    header.limits = len(table)
+    header.group = 0 if not keep_session else group if group else getpgrp()
+    header.targets = len(targets)
+    header.limits = len(limits)
     header.programs = len(programs)
     header.args = len(argv)
     header.envs = env_count

@@ -36,8 +36,11 @@ cdef class Plan:
         cwd: absolute path as bytes, or None for the caller's.
         fds: which fds of the caller become 0, 1, 2, ... in the command (3 to 16 of them; a fd may
             come twice). All others are closed there.
+        targets: which numbers they become instead: 0, 1, 2, and then ascending. Not inline.
         limits: (resource, soft, hard) each, as for setrlimit(2); at most 16.
         new_session: setsid(2): no terminal, and a process group of its own.
+        process_group: without a new session: 0 for one of its own, or the one to join; None
+            leaves it in the caller's.
         umask: None leaves it.
         inline: how a policy is put on the command. False: by a small helper process that is
             confined once and clones the command as the caller's child; limits, umask and priority
@@ -55,16 +58,23 @@ cdef class Plan:
     cdef bytes cwd
     cdef readonly Policy policy
     cdef readonly bint inline
-    cdef tuple given_limits
+    cdef tuple given_limits, targets
     cdef plan_limit limits[16]
     cdef tuple made  # (cwd, pid, the request for a nursery), once there was one
 
     def __cinit__(self, argv, env, *, programs=None, Policy policy=None, cwd=None, fds=(0, 1, 2),
-                  limits=(), new_session=True, umask=None, inline=False, die_with_thread=False):
+                  limits=(), new_session=True, umask=None, inline=False, die_with_thread=False,
+                  targets=(), process_group=None):
         cdef int i
         if die_with_thread and policy is not None and not inline:
             raise ValueError("die_with_thread goes with no policy, or with inline")
         self.inline = inline or policy is None
+        self.targets = tuple(targets)
+        if self.targets and (self.inline or len(self.targets) != len(fds)):
+            raise ValueError("targets: one for each fd, and not inline")
+        if process_group is not None and process_group < 0:
+            raise ValueError("a process group is not negative")
+        self.c.group = 0 if process_group is None else process_group if process_group else -1
         self.given_limits = tuple(limits)
         self.argv = Strings(argv)
         self.env = Strings(env)
@@ -103,7 +113,8 @@ cdef class Plan:
         if self.made is None or self.made[0] != place or self.made[1] != getpid():
             request = _request(self.programs.items, self.argv.items, _block(self.env.items),
                                len(self.env.items), place, self.given_limits,
-                               not self.c.flags & PLAN_NEW_SESSION, self.c.umask)
+                               not self.c.flags & PLAN_NEW_SESSION, self.c.umask, 0, 0, 0,
+                               self.c.group, self.targets)
             self.made = (place, getpid(), request)
         return self.made[2]
 
@@ -125,8 +136,11 @@ def spawn(Plan plan not None):
     the process that spawns, meanwhile or again and again. May be called from any thread; the GIL is
     free meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
     """
+    cdef stage_report report
     if plan.inline:
         return _spawn_inline(plan)
+    if spawn_check_fds(plan.c.fds, plan.c.fd_count, &report):
+        raise_stage(&report)
     for _ in range(2):
         nursery = _nursery_of(plan.policy)
         started = nursery.spawn(plan)

@@ -69,7 +69,7 @@ CHILD static int stage_session(const struct plan *plan)
         return session < 0 ? (int)session : 0;
     }
     /* A terminal's job must be in the terminal's foreground group to hear its Ctrl-C. */
-    return plan->group ? (int)SYS_2(SYS_setpgid, 0, plan->group) : 0;
+    return plan->group ? (int)SYS_2(SYS_setpgid, 0, plan->group > 0 ? plan->group : 0) : 0;
 }
 
 /* The parent may have ended between clone and prctl: then the signal never comes. Comparing with 1
@@ -84,6 +84,11 @@ CHILD static int stage_parent_death(const struct plan *plan)
         return (int)error;
     }
     return SYS_0(SYS_getppid) == plan->parent ? 0 : -ESRCH;
+}
+
+CHILD static int32_t target_of(const struct plan *plan, uint32_t i)
+{
+    return plan->targets ? plan->targets[i] : (int32_t)i;
 }
 
 /* With a shared table, everything above the highest fd that is needed is left behind *before*
@@ -106,10 +111,11 @@ CHILD static int stage_unshare_fds(const struct plan *plan)
 CHILD static int stage_streams(struct plan *plan)
 {
     int32_t moved[PLAN_MAX_FDS];
+    int32_t behind = target_of(plan, plan->fd_count - 1) + 1;
     for (uint32_t i = 0; i < plan->fd_count; i++) {
         moved[i] = plan->fds[i];
-        if (moved[i] < (int32_t)plan->fd_count) {
-            moved[i] = (int32_t)SYS_3(SYS_fcntl, moved[i], F_DUPFD_CLOEXEC, plan->fd_count);
+        if (moved[i] < behind) {
+            moved[i] = (int32_t)SYS_3(SYS_fcntl, moved[i], F_DUPFD_CLOEXEC, behind);
         }
         if (moved[i] < 0) {
             plan->report.detail = (int32_t)i;
@@ -117,7 +123,7 @@ CHILD static int stage_streams(struct plan *plan)
         }
     }
     for (uint32_t i = 0; i < plan->fd_count; i++) {
-        long fd = SYS_3(SYS_dup3, moved[i], i, 0);
+        long fd = SYS_3(SYS_dup3, moved[i], target_of(plan, i), 0);
         if (fd < 0) {
             plan->report.detail = (int32_t)i;
             return (int)fd;
@@ -136,7 +142,17 @@ CHILD static int stage_terminal(const struct plan *plan)
 /* The ruleset is needed four stages later: it is marked close-on-exec and jumped over. */
 CHILD static int stage_close(const struct plan *plan)
 {
-    unsigned first = plan->fd_count;
+    unsigned first = 0;
+    for (uint32_t i = 0; i < plan->fd_count; i++) {
+        unsigned target = (unsigned)target_of(plan, i);
+        if (target > first) {
+            long error = SYS_3(SYS_close_range, first, target - 1, 0);
+            if (error < 0) {
+                return (int)error;
+            }
+        }
+        first = target + 1;
+    }
     if (plan->ruleset >= 0) {
         unsigned ruleset = (unsigned)plan->ruleset;
         long error = SYS_3(SYS_fcntl, ruleset, F_SETFD, FD_CLOEXEC);

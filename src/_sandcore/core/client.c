@@ -137,6 +137,19 @@ static int exec_helper(const char *helper, const struct inheritance *fds, struct
     return error;
 }
 
+/* A caller that has closed its streams hands 0, 1 and 2 to commands all the same: none is ours. */
+static int leave_streams(int32_t *fd)
+{
+    int32_t before = *fd;
+    if (before > 2) {
+        return 0;
+    }
+    *fd = fcntl(before, F_DUPFD_CLOEXEC, 3);
+    int error = *fd < 0 ? -errno : 0;
+    close(before);
+    return error;
+}
+
 static int give_up(struct client *client, int error, struct stage_report *report)
 {
     report->error = -error;
@@ -157,6 +170,8 @@ int client_start(const char *helper, const void *blob, size_t size, struct clien
     }
     out->control = fds.control[0];
     close_inheritance(&fds);
+    error = error ? error : leave_streams(&out->control);
+    error = error ? error : leave_streams(&out->pidfd);
     return error ? give_up(out, error, report) : 0;
 }
 

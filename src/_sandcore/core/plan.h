@@ -44,11 +44,12 @@ struct plan {
     const struct plan_limit *limits;
     uint32_t limit_count;
     uint32_t flags;            /* enum plan_flags */
-    int32_t fds[PLAN_MAX_FDS]; /* fds[i] becomes i in the command; all others are closed */
+    int32_t fds[PLAN_MAX_FDS]; /* fds[i] becomes targets[i] in the command; all others are closed */
+    const int32_t *targets;    /* 0, 1, 2, and then ascending, no ruleset with it; NULL: i itself */
     uint32_t fd_count;         /* 3 to PLAN_MAX_FDS */
     int32_t parent;            /* pid that getppid must give; for PLAN_DIE_WITH_PARENT */
     int32_t umask;             /* -1: as it is */
-    int32_t group;             /* without a new session: the process group to join; 0: as it is */
+    int32_t group;             /* without a new session: group to join; 0: as is; -1: its own */
     int32_t ruleset;           /* Landlock ruleset, fd_count or more; -1: none to take */
     struct plan_filter filter, extra_filter;
     struct stage_report report; /* written by the child */

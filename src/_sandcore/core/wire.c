@@ -9,7 +9,8 @@ int wire_check(const struct wire_run *run)
     if (run->kind != WIRE_RUN || (run->flags & ~(uint32_t)WIRE_FLAGS) != 0) {
         return -EINVAL;
     }
-    if (run->programs == 0 || run->args == 0 || run->limits > WIRE_MAX_LIMITS) {
+    if (run->programs == 0 || run->args == 0 || run->limits > WIRE_MAX_LIMITS ||
+        run->targets > PLAN_MAX_FDS) {
         return -EINVAL;
     }
     if (run->programs > WIRE_MAX_STRINGS || run->args > WIRE_MAX_STRINGS ||
@@ -17,6 +18,21 @@ int wire_check(const struct wire_run *run)
         return -E2BIG;
     }
     return 0;
+}
+
+/* The streams, and each further one once. */
+static int are_targets(const int32_t *targets, uint32_t count, uint32_t fds)
+{
+    if (count != fds || count < 3) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t least = i < 3 ? (int32_t)i : targets[i - 1] + 1;
+        if (targets[i] < least || (i < 3 && targets[i] > least) || targets[i] == INT32_MAX) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 size_t wire_pointers(const struct wire_run *run)
@@ -54,10 +70,15 @@ int wire_parse(const struct wire_run *run, const uint8_t *body, const char **poi
                struct plan *plan)
 {
     size_t limits = run->limits * sizeof(struct plan_limit);
-    if (limits > run->body) {
+    size_t targets = run->targets * sizeof(int32_t);
+    if (limits + targets > run->body) {
         return -EINVAL;
     }
-    const char *at = (const char *)body + limits;
+    plan->targets = run->targets ? (const int32_t *)(const void *)(body + limits) : NULL;
+    if (plan->targets && !are_targets(plan->targets, run->targets, plan->fd_count)) {
+        return -EINVAL;
+    }
+    const char *at = (const char *)body + limits + targets;
     const char *end = (const char *)body + run->body;
     plan->limits = (const struct plan_limit *)(const void *)body;
     plan->limit_count = run->limits;

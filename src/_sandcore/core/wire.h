@@ -80,14 +80,14 @@ struct wire_direct {
     uint64_t cookie; /* that of the policy's filter */
 };
 
-/* The body: limit_count struct plan_limit, then NUL-terminated strings: cwd, programs, args, envs. */
+/* The body: struct plan_limit each, int32_t targets, NUL-terminated cwd, programs, args, envs. */
 struct wire_run {
     uint32_t kind; /* enum wire_kind; the short messages consist of this field alone */
     uint32_t flags;
     uint32_t body; /* bytes */
     int32_t umask; /* -1: as it is */
-    int32_t group; /* with WIRE_KEEP_SESSION: the process group to join; 0: as it is */
-    int32_t reserved;
+    int32_t group; /* with WIRE_KEEP_SESSION: the group to join; 0: as it is; -1: one of its own */
+    uint32_t targets; /* numbers that the fds get in the command; 0: from 0 up, without a gap */
     uint32_t limits, programs, args, envs; /* counts */
     uint64_t timeout_ns; /* with WIRE_BACKGROUND: the tree is killed after so long; 0: never */
     uint64_t memory;     /* bytes that the whole tree may have; 0: any number; not for a nursery */

@@ -21,13 +21,16 @@ __all__ = [
     "Backend",
     "Confinement",
     "ConfinementLost",
+    "Direct",
     "FileKind",
     "IsolationRefused",
+    "Order",
     "Outcome",
     "Question",
     "Request",
     "Running",
     "Seat",
+    "StartFailed",
 ]
 
 T = TypeVar("T")
@@ -215,6 +218,46 @@ class Confinement(Protocol):
         """Ends everything that runs in it. Idempotent."""
 
 
+class StartFailed(Exception):
+    """A child of the caller's own did not become a command: the stage, its errno, and on what."""
+
+    def __init__(self, stage: str, errno: int, detail: int) -> None:
+        self.stage, self.errno, self.detail = stage, errno, detail
+        super().__init__(stage, errno, detail)
+
+
+class Order(NamedTuple):
+    """A child of the caller's own, complete.
+
+    ``fds[i]`` becomes ``targets[i]`` in it; ``group``: as ``process_group`` of ``subprocess``.
+    """
+
+    programs: Sequence[bytes]
+    argv: Sequence[bytes]
+    env: Sequence[bytes]
+    cwd: bytes | None
+    fds: Sequence[int]
+    targets: Sequence[int]
+    new_session: bool
+    group: int | None
+    umask: int | None
+
+
+class Direct(Protocol):
+    """A policy that is being enforced on children of the caller's own."""
+
+    enforcement: Enforcement
+
+    def is_current(self) -> bool:
+        """As ``Confinement.is_current``."""
+
+    def spawn(self, order: Order) -> int:
+        """Starts one; its pid, which is the caller's to wait for.
+
+        Raises ``StartFailed``, ``ConfinementLost``, and ``ValueError`` for a NUL.
+        """
+
+
 class Backend(Protocol):
     """A way to confine on this machine."""
 
@@ -231,4 +274,10 @@ class Backend(Protocol):
         """Confines. Raises ``Unenforceable`` or ``Unavailable`` before anything runs.
 
         ``IsolationRefused``: try the next one, for which the policy may have to be resolved anew.
+        """
+
+    def direct(self, resolved: ResolvedPolicy) -> Direct:
+        """Confines children of the caller's own, for a policy resolved for ``landlock`` or none.
+
+        Raises ``Unenforceable`` for what that cannot give.
         """

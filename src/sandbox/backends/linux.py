@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 import _sandcore
 from sandbox.backends.base import IsolationRefused, Question
+from sandbox.backends.basis import Basis
 from sandbox.backends.confinement import LinuxConfinement
+from sandbox.backends.direct import LinuxDirect, check_direct
 from sandbox.backends.enforceable import check_filters, check_host, check_ownership
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
@@ -126,6 +128,16 @@ class LinuxBackend:
             if failed.stage == "namespaces":
                 self._refusal = refusal  # so will it be the next time
             raise IsolationRefused(refusal.cause, refusal.mend) from None
+
+    def direct(self, resolved: ResolvedPolicy) -> LinuxDirect:
+        """See ``Backend.direct``."""
+        check_direct(resolved, self.probe)
+        if resolved.policy.unconfined:
+            return LinuxDirect(resolved, None, Basis.nothing(), 0)
+        if os.geteuid() == 0:
+            check_ownership(resolved)
+        rules, basis = self._prepared_rules.rules(resolved)
+        return LinuxDirect(resolved, rules, basis, self.probe.landlock_abi)
 
     def _places(self, root: str) -> Temporary | None:
         """The temporary directories below a sandbox's own, for a policy that has one."""
