@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import random
+import resource
 import signal
 import socket
 import stat
@@ -732,3 +733,30 @@ def without_confinement_all_is_the_callers(w: Path, o: Path) -> None:
         box.write_file(w / ".envrc", b"x")
         assert box.read_file(o / "new") == (w / ".envrc").read_bytes() == b"x"
         refused(lambda: box.read_file("/proc/self/environ"), "/proc/self/environ", PermissionError)
+
+
+@contextmanager
+def fds_in_flight(count: int) -> Iterator[None]:
+    """So many are sent and not received, by this user: beyond a process's limit it sends none."""
+    near, far = socket.socketpair()
+    with near, far:
+        for _ in range(0, count, 100):
+            socket.send_fds(near, [b"x"], [near.fileno()] * 100)
+        yield
+
+
+def a_user_who_has_too_many_fds_in_flight_is_told_at_once(w: Path, o: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        with box_in(w) as box:
+            box.write_file(w / "file", SECRET)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
+            with fds_in_flight(300):
+                began = time.monotonic()
+                error = refused(lambda: box.read_file(w / "file"), w / "file", OSError)
+                assert error.errno == errno.EMFILE
+                assert time.monotonic() - began < 10
+            assert box.read_file(w / "file") == SECRET
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -149,7 +149,10 @@ int helper_send_bytes(int socket, const void *bytes, size_t size, const int32_t 
 
 void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count)
 {
-    helper_send_bytes(socket, reply, sizeof *reply, fds, count);
+    int error = helper_send_bytes(socket, reply, sizeof *reply, fds, count);
+    if (error && count > 0) {
+        helper_send_bytes(socket, reply, sizeof *reply, 0, 0);
+    }
 }
 
 void helper_send_done(int socket, const struct wire_reply *reply,

@@ -106,7 +106,8 @@ long helper_receive(int fd, void *buffer, size_t size, int32_t *fds, unsigned ma
 int helper_send_bytes(int socket, const void *bytes, size_t size, const int32_t *fds,
                       unsigned count);
 
-/* The same for a reply, behind which attempts follow where it says so. */
+/* The same for a reply, behind which attempts follow where it says so. It goes without its fds where
+ * they cannot go with it (a user has too many in flight): who waits for them sees that at once. */
 void helper_send(int socket, const struct wire_reply *reply, const int32_t *fds, unsigned count);
 void helper_send_done(int socket, const struct wire_reply *reply,
                       const struct wire_attempt *attempts);

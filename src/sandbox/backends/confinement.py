@@ -65,9 +65,9 @@ class LinuxConfinement:
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
         self._helper = helper
-        await_helper(helper)
+        scratch = await_helper(helper, len(ground.scratch))
+        self._scratch = Scratch(scratch, ground.scratch)
         self.enforcement = self.enforcement_of(self.limits)
-        self._scratch = Scratch(helper.take_scratch(), ground.scratch)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if ground.isolation == "namespaces":
             try:

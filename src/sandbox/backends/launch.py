@@ -35,12 +35,22 @@ def start_helper(blob: _sandcore.Policy, processes: int) -> _sandcore.Helper:
         raise _explained(error, blob) from None
 
 
-def await_helper(helper: _sandcore.Helper) -> None:
-    """Waits until it serves. Raises ``NamespacesFailed`` and ``StartError``."""
+def await_helper(helper: _sandcore.Helper, scratch: int) -> tuple[int, ...]:
+    """Waits until it serves; fds of its own directories, of which there are so many.
+
+    Raises ``NamespacesFailed`` and ``StartError``, also where the fds did not arrive: what is in
+    these directories could not be removed.
+    """
     try:
         helper.settle()
     except _sandcore.StageError as error:
         raise _explained(error, helper.policy) from None
+    fds = helper.take_scratch()
+    if len(fds) != scratch:
+        for fd in fds:
+            os.close(fd)
+        raise start_error("helper", errno.EMFILE)
+    return fds
 
 
 def _explained(error: _sandcore.StageError, blob: _sandcore.Policy) -> Exception:
