@@ -178,7 +178,7 @@ def run_as_root(
     )
 
 
-def tests_elsewhere() -> set[int]:
+def told_elsewhere() -> set[int]:
     """The cases that tests of other files are named after."""
     found = set()
     for path in TESTS.glob("test_*.py"):
@@ -187,7 +187,7 @@ def tests_elsewhere() -> set[int]:
 
 
 def test_every_case_is_tried() -> None:
-    tried = {case.id for case in CASES} | tests_elsewhere()
+    tried = {case.id for case in CASES} | told_elsewhere()
     assert tried - set(IDS) == set(), "not a case that there is"
     assert set(IDS) - tried == set(), "forgotten"
 
