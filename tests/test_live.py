@@ -168,6 +168,29 @@ def test_what_is_weaker_is_said_once_and_at_the_caller_s_line(tmp_path: Path, ca
     assert done.stderr.startswith(f"{script}:3:")
 
 
+@pytest.mark.filterwarnings("default::sandbox.SandboxWeakened")
+def test_what_is_weaker_on_every_host_is_in_the_result_and_no_warning(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sandbox\n"
+        "found = sandbox.run('true').enforcement.weaker\n"
+        "print(sorted(part.part for part in found), all(part.everywhere for part in found))\n"
+        "sandbox.run('true', sandbox.workspace_write().with_network('full'))\n"
+    )
+    (tmp_path / "w").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-W", "always", script],
+        cwd=tmp_path / "w",
+        env={**os.environ, "SANDBOX_ISOLATION": "auto"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['hard-links', 'locks', 'repositories'] True\n"
+    assert done.stderr.startswith(f"{script}:4:")
+    assert "abstract-names" in done.stderr and "hard-links" not in done.stderr
+
+
 def test_what_a_command_planted_before_it_ended_its_sandbox_is_put_back_and_told(
     workspace: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Saying what is weaker than the policy: in the result of every command, and once in a warning."""
+"""Saying once, in a warning, what is weaker than the policy; every result says it anyway."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ _warned = threading.Event()  # a process is told once what is weaker, not at eac
 
 
 def warn_once(enforcement: Enforcement) -> None:
-    """Warns the first time that anything is weaker than its policy."""
-    if enforcement.full or _warned.is_set():
+    """Warns the first time that anything is weaker than it could be.
+
+    What no host can enforce is not told of: whoever is warned everywhere is not warned anywhere.
+    """
+    weaker = [part for part in enforcement.weaker if not part.everywhere]
+    if not weaker or _warned.is_set():
         return
     _warned.set()
-    parts = "; ".join(f"{part.part}: {part.cause}" for part in enforcement.weaker)
+    parts = "; ".join(f"{part.part}: {part.cause}" for part in weaker)
     text = f"isolation {enforcement.isolation!r} does not enforce all of the policy ({parts})"
     warnings.warn(SandboxWeakened(text), stacklevel=_steps_out())
 

@@ -24,11 +24,15 @@ _SIGNALLED = 128  # as shells: 128 and the number of the signal
 
 @dataclass(frozen=True, slots=True)
 class Weaker:
-    """A part of the policy that was not enforced in full: which, why, and what would mend it."""
+    """A part of the policy that was not enforced in full: which, why, and what would mend it.
+
+    ``everywhere``: it is so on every host, so that no warning tells of it.
+    """
 
     part: str
     cause: str
     mend: str = ""
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,13 +146,13 @@ def weaker_layout(resolved: ResolvedPolicy) -> Iterator[Weaker]:
         cause = (
             "a hard link that was there before gives a file outside a name where more is allowed"
         )
-        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1")
+        yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1", everywhere=True)
         cause = "a file that may be read may be locked, and who waits for the lock waits"
-        yield Weaker("locks", cause, "deny what others lock")
+        yield Weaker("locks", cause, "deny what others lock", everywhere=True)
     if resolved.protected:
         cause = "a new repository in a writable directory, or one that was not found, has hooks"
         mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
-        yield Weaker("repositories", cause, mend)
+        yield Weaker("repositories", cause, mend, everywhere=True)
 
 
 def weaker_program(resolved: ResolvedPolicy, helper: str) -> Iterator[Weaker]:
