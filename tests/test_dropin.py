@@ -337,11 +337,13 @@ def test_commands_end_with_the_caller_and_not_with_the_thread_that_started_them(
         import sys, threading, time, sandbox
         from sandbox import subprocess
         policy = sandbox.workspace_write(sys.argv[1])
+        children = []
         def start():
-            child = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & echo $!; wait"], policy=policy)
-            print(child.pid, flush=True)
+            words = ["/bin/sh", "-c", "sleep 600 & echo $!; wait"]
+            children.append(subprocess.Popen(words, policy=policy))
         thread = threading.Thread(target=start)
         thread.start(); thread.join()
+        print(children[0].pid, flush=True)  # it ends here where the thread has failed
         time.sleep(600)
     """
     words = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), str(workspace)]
@@ -361,6 +363,7 @@ def test_a_fork_starts_its_own(policy: sandbox.SandboxPolicy, workspace: Path) -
     pid = os.fork()
     if pid == 0:
         code = 1
+        signal.alarm(60)
         try:
             said = subprocess.check_output("echo $PPID $TMPDIR", shell=True, policy=policy)
             parent, tmp = said.split()
