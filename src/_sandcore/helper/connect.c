@@ -1,5 +1,6 @@
 /* One connect, from its notification to its answer. */
 #define _GNU_SOURCE
+#include "alarm.h"
 #include "seccomp.h"
 #include "supervisor.h"
 #include "sys.h"
@@ -143,11 +144,20 @@ static void note(const struct ward *ward, const struct connect *connect, int err
     attempts_note(ward->attempts, connect->command, &one);
 }
 
+/* Whether what is done with the command's file may sleep: other sockets are only looked at. */
+static int may_sleep(const struct connect *connect)
+{
+    return connect->socket >= 0 && connect->domain != AF_UNIX;
+}
+
 /* Tries it: zero, CONNECT_LATER or a negative errno. */
 static int attempt(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
     connect->outside = connect->named = 0;
     int error = take_socket(self, connect);
+    if (may_sleep(connect)) {
+        alarm_begin(self->alarm);
+    }
     if (error == 0 && !is_waiting(ward, connect->id)) {
         error = -EPERM; /* the number may be another's by now */
     }
@@ -164,10 +174,14 @@ static int attempt(struct supervisor *self, const struct ward *ward, struct conn
     if (connect->outside) {
         note(ward, connect, error);
     }
+    int slept = may_sleep(connect);
     if (connect->socket >= 0) {
-        SYS_1(SYS_close, connect->socket);
+        SYS_1(SYS_close, connect->socket); /* a socket that lingers sleeps here */
     }
     connect->socket = -1;
+    if (slept) {
+        alarm_end(self->alarm);
+    }
     return error;
 }
 

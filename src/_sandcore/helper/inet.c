@@ -50,14 +50,14 @@ static long connect_at_once(const struct connect *connect)
     if (error == -EINPROGRESS && !(connect->flags & O_NONBLOCK)) {
         error = SYS_3(SYS_connect, connect->socket, connect->address, connect->size);
     }
-    return error;
+    return error == -EINTR ? -EALREADY : error; /* its O_NONBLOCK was taken away meanwhile */
 }
 
 int inet_connect(const struct supervisor *self, struct connect *connect)
 {
     int known =
         connect->domain == AF_INET || connect->domain == AF_INET6 || connect->domain == AF_NETLINK;
-    if (!known || !is_of_this_network(self, connect->socket)) {
+    if (!known || self->alarm < 0 || !is_of_this_network(self, connect->socket)) {
         return -EPERM;
     }
     int blocking = connect->type == SOCK_STREAM && !(connect->flags & O_NONBLOCK);

@@ -5,6 +5,7 @@
  * is not the root, which must be free to watch caller and masks whatever commands do. */
 #define _GNU_SOURCE
 #include "supervisor.h"
+#include "alarm.h"
 #include "seccomp.h"
 #include "sys.h"
 #include "tree.h"
@@ -268,6 +269,7 @@ static void set_up(const struct helper *helper)
         named_open(&self, &helper->policy);
         unix_learn_options(&self);
         self.network = inet_own_network();
+        self.alarm = alarm_open();
     }
     SYS_2(SYS_capget, &header, self.rights);
     self.none[0].permitted = self.rights[0].permitted;

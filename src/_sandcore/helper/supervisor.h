@@ -15,7 +15,7 @@
  * No call is ever let through to the kernel as the command made it: it could have changed meanwhile.
  * What the supervisor cannot do for whatever reason (no fds, memory that cannot be read) is refused,
  * and without a supervisor the kernel refuses. It never sleeps but in its poll: what takes time waits
- * and is tried again. */
+ * and is tried again, and what a command makes sleep all the same is interrupted. */
 #ifndef SANDCORE_SUPERVISOR_H
 #define SANDCORE_SUPERVISOR_H
 
@@ -81,6 +81,7 @@ struct supervisor {
     int32_t proc, own_fds;   /* a /proc of the pid namespace; in it the fds of this process */
     int32_t top, at;         /* of the supervisor's own tree; the tree that it is in */
     int32_t diag;            /* asks for sockets; -1: this kernel does not say */
+    int32_t alarm;           /* see alarm.h */
     int32_t shares_network;  /* with the host, whose sockets are then in the kernel's list too */
     uint64_t network;        /* cookie of the network namespace; 0: none is this one */
     struct __user_cap_data_struct rights[2], none[2];
