@@ -1,4 +1,4 @@
-"""Attempts to make the supervisor of connects sleep, in which all connects of the sandbox would wait."""
+"""Attempts to make the supervisor of connects sleep: all connects of a sandbox wait for it."""
 
 from __future__ import annotations
 
