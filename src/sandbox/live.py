@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
-from sandbox.backends.base import Backend, ConfinementLost, Request, Seat
+from sandbox.backends.base import Backend, ConfinementLost, Joint, Request, Seat
 from sandbox.backends.choose import choose
 from sandbox.boundary import Boundary
 from sandbox.denials import Asked
@@ -129,6 +129,14 @@ class Sandbox(Files):
         Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
         """
         self._boundary.clear()
+
+    def joint(self) -> Joint:
+        """What ``sandbox.subprocess`` has children of the caller's own join this sandbox by.
+
+        Raises ``Unenforceable`` outside of namespaces, ``InvalidArgument`` when it was closed or
+        made before a fork, and ``SandboxLost``.
+        """
+        return self._boundary.joint()
 
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...
