@@ -18,7 +18,7 @@ from sandbox.backends.choose import choose
 from sandbox.backends.scratch import clean_up, own_directory
 from sandbox.environ import PATH_DEFAULT, Plan, account_homes, home, markers
 from sandbox.handed import given_environment
-from sandbox.live import Sandbox, needs_workspace
+from sandbox.live import Sandbox, needs_workspace, plan_of
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
 from sandbox.notice import warn_once
@@ -101,7 +101,7 @@ class Joiner:
 
     def __init__(self, box: Sandbox) -> None:
         self._box = box
-        self._plan = Plan(box.policy.environment)
+        self._plan = plan_of(box.policy)
 
     def ready(self, env: Mapping[Any, Any] | None) -> Ready:
         """See ``Spawner.ready``. Raises what ``Sandbox.joint`` raises."""

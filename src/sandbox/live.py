@@ -39,11 +39,11 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
 from sandbox.streams import Streams
 
-__all__ = ["Sandbox", "checked", "needs_workspace"]
+__all__ = ["Sandbox", "checked", "needs_workspace", "plan_of"]
 
 
 @lru_cache(maxsize=64)
-def _plan_of(policy: SandboxPolicy) -> Plan:
+def plan_of(policy: SandboxPolicy) -> Plan:
     """Its environment made ready, once for all sandboxes of a policy."""
     return Plan(policy.environment)
 
@@ -81,7 +81,7 @@ class Sandbox(Files):
         self.policy = checked(policy) if policy is not None else workspace_write()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
         place = named or os.path.realpath(working_directory(place))
-        self._plan = _plan_of(self.policy)
+        self._plan = plan_of(self.policy)
         self._attendants: set[Attendant] = set()
         self._boundary = Boundary(self.policy, backend or choose(), named, place)
 
