@@ -52,8 +52,9 @@ static int open_spaces(const struct helper *helper, int32_t *fds)
     return error;
 }
 
-/* Orphans are the kernel's to reap. */
-static int ignore_children(void)
+/* Orphans are the kernel's to reap. And the first process of a pid namespace is sent no signals from in
+ * there that it has no handler for, unless they are blocked: those would be kept, at the user's charge. */
+static int ignore_signals(void)
 {
     struct {
         uintptr_t handler;
@@ -61,7 +62,10 @@ static int ignore_children(void)
         uintptr_t restorer;
         uint64_t mask;
     } ignore = {.handler = 1 /* SIG_IGN */};
-    return (int)SYS_4(SYS_rt_sigaction, SIGCHLD, &ignore, 0, SIGSET_BYTES);
+    uint64_t nothing = 0;
+    long error = SYS_4(SYS_rt_sigaction, SIGCHLD, &ignore, 0, SIGSET_BYTES);
+    return error ? (int)error
+                 : (int)SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &nothing, 0, SIGSET_BYTES);
 }
 
 /* Until the caller has had enough, or root or caller is gone (0). */
@@ -109,7 +113,7 @@ void joint_main(struct helper *helper, int socket)
     int error = usable ? open_spaces(helper, fds) : -EOPNOTSUPP;
     error = error ? error : lane_enter(helper, &report);
     error = error ? error : (int)SYS_5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-    error = error ? error : ignore_children();
+    error = error ? error : ignore_signals();
     if (error == 0) {
         plants_begin(helper);
     }
