@@ -1,4 +1,4 @@
-"""Children of the caller's own in a live sandbox: confined as its commands are, and ended with it."""
+"""Children of the caller's own in a live sandbox: confined as its commands, and ended with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess as plain
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,21 +14,19 @@ from typing import Any
 
 from spacekit import (
     MARK,
-    PYTHON,
     all_of,
     helpers,
     inside,
-    marked,
     new_mark,
     outside,
     program,
     space,
     words,
 )
-from spaces.lanes import ATTACKS, FLOOD, SIGNALS
 
 import sandbox
 from sandbox import Limits, Sandbox, subprocess, workspace_write
+from spaces.lanes import ATTACKS, FLOOD, SIGNALS
 
 SETNS, UNSHARE, CLONE = 308, 272, 56
 
@@ -55,7 +52,7 @@ def wait_for(true: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.01)
 
 
-def _state(pid: int) -> str:
+def state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -229,7 +226,6 @@ def who_spawns_and_who_ends_are_out_of_reach(w: Path, o: Path) -> None:
             assert not {"ok"} & set(found.values()), found
             assert found["signal"] == "ESRCH"
         found = joined(box, ATTACKS, 1)
-        # "entering" asks for the link of the namespace; what is there to be read is nobody's secret.
         assert set(found.values()) <= {"EACCES", "EPERM", "EROFS"}, found
         first = subprocess.check_output(program(SIGNALS), sandbox=box, text=True).split()
         assert first[0] == "-9"
@@ -253,102 +249,10 @@ def signals_to_the_caller_s_group_end_at_the_sandbox(w: Path, o: Path) -> None:
             )
         assert beside.wait() == -15
         assert helpers() == before and neighbour.poll() is None
-        assert not {_state(pid) for pid in before} & {"T", "t", "Z", ""}
+        assert not {state(pid) for pid in before} & {"T", "t", "Z", ""}
         assert shell(box, "echo next") == "next\n"
     neighbour.kill()
     neighbour.wait()
-
-
-TREE = "setsid setsid sleep 301 & (trap '' TERM HUP; sleep 302) & (sleep 303 &) ; "
-
-
-def closing_ends_all_that_has_joined(w: Path, o: Path) -> None:
-    """With what its children have left behind, waited for or not; and in no time."""
-    mark = new_mark()
-    with space(w) as box:
-        environment = {**os.environ, MARK: mark}
-        how: Any = {"shell": True, "sandbox": box, "env": environment}
-        running = subprocess.Popen(TREE + "exec sleep 300", **how)
-        ended = subprocess.Popen(TREE + "exit 3", **how)
-        assert ended.wait() == 3
-        forgotten = subprocess.Popen(TREE + "exit 4", **how)
-        wait_for(lambda: len(marked(mark)) >= 9)
-        time.sleep(0.1)
-        began = time.monotonic()
-        box.close()
-        assert time.monotonic() - began < 2
-        assert marked(mark) == []
-        assert (running.wait(), forgotten.wait()) == (-9, 4)
-        wait_for(lambda: helpers() == [])
-
-
-def a_killed_caller_ends_all_that_has_joined(w: Path, o: Path) -> None:
-    mark = new_mark()
-    code = f"""
-import os, time
-from sandbox import Sandbox, subprocess, workspace_write
-box = Sandbox(workspace_write({str(w)!r}))
-env = {{**os.environ, {MARK!r}: {mark!r}}}
-subprocess.Popen({TREE + "exec sleep 300"!r}, shell=True, sandbox=box, env=env)
-time.sleep(30)
-"""
-    for _ in range(3):
-        caller = plain.Popen([sys.executable, "-W", "ignore", "-c", code])
-        try:
-            wait_for(lambda: len(marked(mark)) >= 4, 20)
-            mine = helpers(caller.pid)
-            assert len(mine) >= 4
-        finally:
-            caller.kill()
-            caller.wait()
-        wait_for(lambda: not marked(mark))
-        wait_for(lambda pids=mine: not [p for p in pids if _state(p) not in ("", "Z", "X")])  # type: ignore[misc]
-
-
-def a_lost_sandbox_is_lost_for_them_too_and_made_anew(w: Path, o: Path) -> None:
-    mark = new_mark()
-    with space(w) as box:
-        child = subprocess.Popen(
-            TREE + "exec sleep 300", shell=True, sandbox=box, env={**os.environ, MARK: mark}
-        )
-        before = shell(box, "readlink /proc/self/ns/mnt")
-        wait_for(lambda: len(marked(mark)) >= 4)
-        os.kill(helpers()[0], signal.SIGKILL)
-        assert child.wait(10) == -9
-        wait_for(lambda: not marked(mark))
-        assert shell(box, "readlink /proc/self/ns/mnt") not in ("", before)
-        # So is one whose nursery was killed: that is a child of the caller, and not of the root.
-        child = subprocess.Popen(["sleep", "300"], sandbox=box)
-        os.kill(_nursery(), signal.SIGKILL)
-        try:
-            shell(box, "echo next")
-        except sandbox.SandboxLost:
-            pass
-        assert shell(box, "echo next") == "next\n"
-    assert child.wait() == -9
-
-
-def _nursery() -> int:
-    """The helper process of the caller's that has no child of its own."""
-    mine = helpers()
-    parents = {int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in mine}
-    return next(
-        pid
-        for pid in mine
-        if pid not in parents
-        and int(Path(f"/proc/{pid}/stat").read_text().split()[3]) == os.getpid()
-    )
-
-
-def a_planted_name_is_moved_when_the_sandbox_is_closed_and_told(w: Path, o: Path) -> None:
-    with space(w) as box:
-        shell(box, f"echo evil > {w}/.envrc; echo mine > {w}/file")
-    assert not (w / ".envrc").exists() and (w / "file").read_text() == "mine\n"
-    aside = [path.name for path in w.iterdir() if path.name.startswith(".envrc.planted-")]
-    assert len(aside) == 1
-    with space(w) as box:
-        denials = box.run("true").denials
-        assert [Path(one.what).name for one in denials] == [".envrc"], denials
 
 
 def asyncio_waits_for_it(w: Path, o: Path) -> None:
@@ -399,21 +303,3 @@ def what_cannot_be_joined_says_so(w: Path, o: Path) -> None:
         refused(sandbox.Unenforceable, "'landlock' has none", sandbox=box)
     with Sandbox(sandbox.full_access()) as box:
         refused(sandbox.Unenforceable, "'none' has none", sandbox=box)
-
-
-def limits_hold_for_what_joins(w: Path, o: Path) -> None:
-    policy = workspace_write(w).with_limits(Limits(wall=None, processes=320, open_files=50))
-    with space(w, policy) as box:
-        assert shell(box, "ulimit -n").strip() == "50"
-        parts = {one.part: one.cause for one in box.joint().enforcement.weaker}
-        assert {"tree-kill", "restore", "processes"} <= set(parts), parts
-        code = (
-            "import os, time\nmade = 0\n"
-            "try:\n"
-            "    while os.fork(): made += 1\n"
-            "    else: os.close(1); time.sleep(60)\n"
-            "except BlockingIOError: print(made)"
-        )
-        made = int(subprocess.check_output([PYTHON, "-c", code], sandbox=box))
-        assert 200 < made <= 320, made
-        assert box.run("echo next").out == "next\n"

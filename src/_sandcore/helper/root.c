@@ -243,13 +243,16 @@ static int take_order(struct helper *helper)
     long size = helper_receive(HELPER_CONTROL, &order, sizeof order, fds, WIRE_JOINT_FDS);
     if (size == sizeof order.direct && order.kind == WIRE_DIRECT) {
         close_fd(helper->signals);
-        if (order.direct.joins) {
+        if (order.direct.joins && fds[WIRE_JOINT_FDS - 1] >= 0) {
             nursery_join(helper, order.direct.cookie, fds);
+        }
+        if (order.direct.joins || fds[0] >= 0) {
+            return 0;
         }
         nursery_main(helper, order.direct.cookie);
     }
     int joins = order.kind == WIRE_JOIN && helper_has_namespaces(helper);
-    socket = fds[0];
+    socket = fds[1] < 0 ? fds[0] : -1;
     helper->closed = size == sizeof order.kind && order.kind == WIRE_CLOSE;
     if (size != sizeof order.lane || socket < 0 || !(order.kind == WIRE_LANE || joins)) {
         return 0;
