@@ -47,7 +47,8 @@ import os, time
 from sandbox import Sandbox, subprocess, workspace_write
 box = Sandbox(workspace_write({str(w)!r}))
 env = {{**os.environ, {MARK!r}: {mark!r}}}
-subprocess.Popen({TREE + "exec sleep 300"!r}, shell=True, sandbox=box, env=env)
+words = {f"echo evil > {w}/.envrc; {TREE} exec sleep 300"!r}
+subprocess.Popen(words, shell=True, sandbox=box, env=env)
 time.sleep(30)
 """
     for _ in range(3):
@@ -61,6 +62,8 @@ time.sleep(30)
             caller.wait()
         wait_for(lambda: not marked(mark))
         wait_for(lambda pids=mine: not [p for p in pids if state(p) not in ("", "Z", "X")])  # type: ignore[misc]
+    assert not (w / ".envrc").exists()
+    assert len([path for path in w.iterdir() if ".envrc.planted-" in path.name]) == 3
 
 
 def a_lost_sandbox_is_lost_for_them_too_and_made_anew(w: Path, o: Path) -> None:

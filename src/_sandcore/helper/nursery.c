@@ -156,7 +156,7 @@ static int serve_all(const struct helper *helper)
 static void stay(void)
 {
     flip_children();
-    while (watched_count > FIRST_CHILD || lost_count) {
+    while (watched_count > FIRST_CHILD || (lost_count && !self.joins)) {
         long ready = SYS_5(SYS_ppoll, watched + CALLER, watched_count - CALLER, 0, 0, 0);
         if ((ready < 0 && ready != -EINTR) || watched[CALLER].revents) {
             return;
