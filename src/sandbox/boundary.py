@@ -15,6 +15,7 @@ from sandbox.backends.base import (
     Confinement,
     ConfinementLost,
     IsolationRefused,
+    Joint,
     Question,
     Seat,
 )
@@ -50,6 +51,7 @@ class Boundary:
         self._owner = os.getpid()
         self._lock = ForkLock()
         self.closed = False
+        self._joints: weakref.WeakSet[Joint] = weakref.WeakSet()
         self._confinement: Confinement | None = None
         self._confinement = self._first(policy, workspace, place)
         warn_once(self._confinement.enforcement)
@@ -131,6 +133,23 @@ class Boundary:
         except ConfinementLost as lost:
             raise SandboxLost(str(lost)) from None
 
+    def joint(self) -> Joint:
+        """Where children of the caller's own join, as ``seat``. A fork's copy is not joined."""
+        why = ""
+        for _ in range(2):
+            if self._owner != os.getpid():
+                raise InvalidArgument("sandbox", "...", "was made before a fork, by its parent")
+            confinement = self.current()
+            try:
+                made = confinement.joint()
+            except ConfinementLost as lost:
+                confinement.close()
+                why = str(lost)
+                continue
+            self._joints.add(made)
+            return made
+        raise SandboxLost(why)
+
     def clear(self) -> None:
         """Empties the temporary directories, while no command runs. Raises ``SandboxLost``."""
         confinement = self._confinement
@@ -148,4 +167,6 @@ class Boundary:
         with self._lock.held:
             self.closed = True
             confinement, self._confinement = self._confinement, None
+        for joint in list(self._joints):
+            joint.close()
         return confinement if self._owner == os.getpid() else None

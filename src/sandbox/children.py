@@ -11,14 +11,14 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox.backends.base import Direct, Question
 from sandbox.backends.choose import choose
 from sandbox.backends.scratch import clean_up, own_directory
 from sandbox.environ import PATH_DEFAULT, Plan, account_homes, home, markers
 from sandbox.handed import given_environment
-from sandbox.live import needs_workspace
+from sandbox.live import Sandbox, needs_workspace, plan_of
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
 from sandbox.notice import warn_once
@@ -27,9 +27,17 @@ from sandbox.request import working_directory
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement
 
-__all__ = ["Spawner", "Spawners"]
+__all__ = ["Joiner", "Spawner", "Spawners"]
 
 _KEPT = 32  # policies: each is a small process or two
+
+
+class Ready(NamedTuple):
+    """What spawns a child, and the child's ``NAME=value`` items and PATH."""
+
+    direct: Direct
+    env: Sequence[bytes]
+    path: str
 
 
 class Spawner:
@@ -76,21 +84,44 @@ class Spawner:
                 self._direct = self._backend.direct(narrowed(self._resolved, later))
             return self._direct
 
-    def environment(self, env: Mapping[Any, Any] | None) -> tuple[Sequence[bytes], str]:
-        """``NAME=value`` items and PATH: of the policy, or what the caller hands over himself."""
-        network = self.policy.network
-        if env is None:
-            packed = self._plan.packed(self._isolation, network, self._tmp)
-            return _items(packed.block), packed.path
-        marks = markers(self._isolation, network, self._tmp) | dict(self.policy.environment.set)
-        items = given_environment(self._plan, env, marks)
-        path = next((item[5:] for item in items if item.startswith(b"PATH=")), None)
-        return items, PATH_DEFAULT if path is None else os.fsdecode(path)
+    def ready(self, env: Mapping[Any, Any] | None) -> Ready:
+        """What a child takes, with the environment of the policy, or what the caller hands over."""
+        direct = self.direct()
+        where = (self._isolation, self._tmp)
+        return Ready(direct, *_environment(self._plan, self.policy, where, env))
 
     def _enter(self) -> None:
         self._owner = os.getpid()
         self._tmp, lock = own_directory() if self._isolation == "landlock" else ("", -1)
         self._cleanup = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
+
+
+class Joiner:
+    """A live sandbox that children of the caller's own join. Threads may share it."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self._plan = plan_of(box.policy)
+
+    def ready(self, env: Mapping[Any, Any] | None) -> Ready:
+        """See ``Spawner.ready``. Raises what ``Sandbox.joint`` raises."""
+        joint = self._box.joint()
+        where = (joint.enforcement.isolation, joint.tmp)
+        return Ready(joint, *_environment(self._plan, self._box.policy, where, env))
+
+
+def _environment(
+    plan: Plan, policy: SandboxPolicy, where: tuple[str, str], env: Mapping[Any, Any] | None
+) -> tuple[Sequence[bytes], str]:
+    """``where``: the isolation, and the temporary directory."""
+    isolation, tmp = where
+    if env is None:
+        packed = plan.packed(isolation, policy.network, tmp)
+        return _items(packed.block), packed.path
+    marks = markers(isolation, policy.network, tmp) | dict(policy.environment.set)
+    items = given_environment(plan, env, marks)
+    path = next((item[5:] for item in items if item.startswith(b"PATH=")), None)
+    return items, PATH_DEFAULT if path is None else os.fsdecode(path)
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
-from sandbox.backends.base import Backend, ConfinementLost, Request, Seat
+from sandbox.backends.base import Backend, ConfinementLost, Joint, Request, Seat
 from sandbox.backends.choose import choose
 from sandbox.boundary import Boundary
 from sandbox.denials import Asked
@@ -39,11 +39,11 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
 from sandbox.streams import Streams
 
-__all__ = ["Sandbox", "checked", "needs_workspace"]
+__all__ = ["Sandbox", "checked", "needs_workspace", "plan_of"]
 
 
 @lru_cache(maxsize=64)
-def _plan_of(policy: SandboxPolicy) -> Plan:
+def plan_of(policy: SandboxPolicy) -> Plan:
     """Its environment made ready, once for all sandboxes of a policy."""
     return Plan(policy.environment)
 
@@ -81,7 +81,7 @@ class Sandbox(Files):
         self.policy = checked(policy) if policy is not None else workspace_write()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
         place = named or os.path.realpath(working_directory(place))
-        self._plan = _plan_of(self.policy)
+        self._plan = plan_of(self.policy)
         self._attendants: set[Attendant] = set()
         self._boundary = Boundary(self.policy, backend or choose(), named, place)
 
@@ -129,6 +129,14 @@ class Sandbox(Files):
         Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
         """
         self._boundary.clear()
+
+    def joint(self) -> Joint:
+        """What ``sandbox.subprocess`` has children of the caller's own join this sandbox by.
+
+        Raises ``Unenforceable`` outside of namespaces, ``InvalidArgument`` when it was closed or
+        made before a fork, and ``SandboxLost``.
+        """
+        return self._boundary.joint()
 
     @overload
     def run(self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]) -> TextResult: ...

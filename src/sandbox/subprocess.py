@@ -26,9 +26,9 @@ from subprocess import (
 from typing import Any, AnyStr, NamedTuple, Self
 
 from sandbox.backends.base import ConfinementLost, Order, StartFailed
-from sandbox.children import Spawner, Spawners
+from sandbox.children import Joiner, Spawner, Spawners
 from sandbox.errors import InvalidArgument, SandboxLost, Unavailable, start_error
-from sandbox.live import checked
+from sandbox.live import Sandbox, checked
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, workspace_write
 from sandbox.request import candidates
@@ -93,7 +93,7 @@ _block = threading.Lock()  # held while a policy is installed
 
 
 class Popen(subprocess.Popen[AnyStr]):
-    """``subprocess.Popen`` under a policy: the same arguments, and ``policy``.
+    """``subprocess.Popen`` under a policy: the same arguments, and ``policy`` or ``sandbox``.
 
     The policy is ``workspace_write()`` unless given; where it does not name its workspace, ``cwd``
     (default: the caller's directory) is that. Under ``full_access()`` itself all is as in the
@@ -101,6 +101,10 @@ class Popen(subprocess.Popen[AnyStr]):
     given, variables that the caller has with the same value pass only if the policy inherits them.
     The command is a child of this process and ends with it. ``enforcement`` says what is weaker
     than the policy: the end of the tree, above all.
+
+    With ``sandbox``, a ``Sandbox`` in namespaces, it joins that: it sees the same files, network
+    and ``/tmp`` as what runs there, and it and all that it has started ends when that is closed or
+    lost. Then it counts in the namespace of what joined: its own number there is another one.
 
     Raises what ``subprocess.Popen`` does. ``InvalidArgument`` for ``preexec_fn``, ``user``,
     ``group``, ``extra_groups`` and ``restore_signals=False``, which cannot be had confined;
@@ -111,25 +115,36 @@ class Popen(subprocess.Popen[AnyStr]):
     enforcement = Enforcement("none")
 
     def __init__(
-        self, args: Any, *more: Any, policy: SandboxPolicy | None = None, **how: Any
+        self,
+        args: Any,
+        *more: Any,
+        policy: SandboxPolicy | None = None,
+        sandbox: Sandbox | None = None,
+        **how: Any,
     ) -> None:
-        self._policy = _DEFAULT if policy is None else checked(policy)
+        self._policy, self._joiner = _chosen(policy, sandbox)
         super().__init__(args, *more, **how)
 
     def _execute_child(self, *given: Any) -> None:
-        if self._policy == _UNCHANGED:
+        if self._joiner is None and self._policy == _UNCHANGED:
             _plain(self, *given)
             return
         call = _Call(*given)
         with _Handed(call) as handed:
-            spawner = _spawners.get(self._policy, call.cwd)
-            self.enforcement = spawner.enforcement
-            _start(self, spawner, call, handed)
+            spawner = self._joiner or _spawners.get(self._policy, call.cwd)
+            self.enforcement = _start(self, spawner, call, handed)
 
 
 @contextmanager
-def installed(policy: SandboxPolicy | None = None, *, workspace: Any = None) -> Iterator[None]:
+def installed(
+    policy: SandboxPolicy | None = None,
+    *,
+    workspace: Any = None,
+    sandbox: Sandbox | None = None,
+) -> Iterator[None]:
     """While the block runs, every ``subprocess.Popen`` of this process is under the policy.
+
+    Or joins ``sandbox``.
 
     Also one that was imported before, that other modules use (``asyncio``, anyio, trio), or that
     other threads make; not what starts processes without it (``os.system``, ``os.posix_spawn``,
@@ -137,8 +152,11 @@ def installed(policy: SandboxPolicy | None = None, *, workspace: Any = None) -> 
     ``workspace`` (default: the caller's directory) counts where the policy does not name one, for
     the whole block. Raises as ``Popen``, and ``InvalidArgument`` inside another such block.
     """
-    chosen = _DEFAULT if policy is None else checked(policy)
-    seam = _plain if chosen == _UNCHANGED else _seam(_spawners.get(chosen, workspace))
+    chosen, joiner = _chosen(policy, sandbox)
+    if joiner is not None:
+        seam = _seam(joiner)
+    else:
+        seam = _plain if chosen == _UNCHANGED else _seam(_spawners.get(chosen, workspace))
     if not _block.acquire(blocking=False):
         raise InvalidArgument("policy", policy, "another one is installed", "one block at a time")
     try:
@@ -149,7 +167,17 @@ def installed(policy: SandboxPolicy | None = None, *, workspace: Any = None) -> 
         _block.release()
 
 
-def _seam(spawner: Spawner) -> Callable[..., None]:
+def _chosen(policy: object, sandbox: object) -> tuple[SandboxPolicy, Joiner | None]:
+    if sandbox is None:
+        return _DEFAULT if policy is None else checked(policy), None
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidArgument("sandbox", sandbox, "is no Sandbox", "Sandbox(policy)")
+    if policy is not None:
+        raise InvalidArgument("policy", policy, "goes not with sandbox=", "one of the two")
+    return sandbox.policy, Joiner(sandbox)
+
+
+def _seam(spawner: Spawner | Joiner) -> Callable[..., None]:
     def _execute_child(self: subprocess.Popen[Any], *given: Any) -> None:
         call = _Call(*given)
         with _Handed(call) as handed:
@@ -193,17 +221,17 @@ def _own(fd: int) -> int:
         return -1
 
 
-def _start(popen: Any, spawner: Spawner, call: _Call, handed: _Handed) -> None:
+def _start(popen: Any, spawner: Spawner | Joiner, call: _Call, handed: _Handed) -> Enforcement:
     """What ``_execute_child`` is to do: ``pid`` is set, the child's ends of pipes are closed."""
     _check(call)
     args, executable = _words(call)
     sys.audit("subprocess.Popen", executable, args, call.cwd, call.env)
-    env, path = spawner.environment(call.env)
+    ready = spawner.ready(call.env)
     program = os.fsencode(executable)
     order = Order(
-        programs=candidates(program, path),
+        programs=candidates(program, ready.path),
         argv=[os.fsencode(word) for word in args],
-        env=env,
+        env=ready.env,
         cwd=None if call.cwd is None else os.path.join(os.getcwdb(), os.fsencode(call.cwd)),
         fds=handed.fds,
         targets=(0, 1, 2, *handed.passed) if handed.passed else (),
@@ -212,14 +240,16 @@ def _start(popen: Any, spawner: Spawner, call: _Call, handed: _Handed) -> None:
         umask=call.umask if call.umask >= 0 else None,
     )
     try:
-        popen.pid = spawner.direct().spawn(order)
+        popen.pid = ready.direct.spawn(order)
     except StartFailed as failed:
         raise _explained(failed, call, executable) from None
     except ConfinementLost as lost:
         raise SandboxLost(str(lost)) from None
     popen._child_created = True
-    popen._spawner = spawner  # its temporary directory is there while somebody asks for the child
+    # The temporary directory, or sandbox, is there while somebody asks for the child.
+    popen._spawner = (spawner, ready.direct)
     popen._close_pipe_fds(*call[10:16])
+    return ready.direct.enforcement
 
 
 def _check(call: _Call) -> None:

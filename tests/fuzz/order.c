@@ -35,6 +35,26 @@ void nursery_main(struct helper *helper, uint64_t cookie)
     longjmp(away, 1);
 }
 
+void nursery_join(struct helper *helper, uint64_t cookie, const int32_t *fds)
+{
+    (void)helper, (void)cookie;
+    for (int i = 0; i < WIRE_JOINT_FDS; i++) {
+        FUZZ_CHECK(fcntl(fds[i], F_GETFD) == FD_CLOEXEC);
+    }
+    gone = "nursery";
+    longjmp(away, 1);
+}
+
+void joint_main(struct helper *helper, int socket)
+{
+    lane_main(helper, socket);
+}
+
+void joint_sweep(const struct helper *helper)
+{
+    (void)helper;
+}
+
 void fuzz_start(void)
 {
     int pair[2];
@@ -51,8 +71,8 @@ void fuzz_one(const uint8_t *data, size_t size)
 {
     static const struct policy_header header; /* no namespaces: a lane is the root's own child */
     struct helper helper = {.policy = {.header = &header}, .children = -1, .supervisor = -1};
-    const int32_t fds[3] = {null, null, null};
-    unsigned count = size ? data[0] % 4 : 0;
+    const int32_t fds[WIRE_JOINT_FDS + 1] = {null, null, null, null, null, null, null, null, null};
+    unsigned count = size ? data[0] % (WIRE_JOINT_FDS + 2) : 0;
     uint64_t before = fuzz_open_fds();
     int goes_on = 0;
     if (size < 2 || packet_send(caller, data + 1, size - 1, fds, count) != 0) {

@@ -22,7 +22,7 @@ from sandbox.presets import read_only, workspace_write
 from sandbox.resolve import resolve
 
 READY, FAILED, EXITED, DONE, STARTED = 16, 17, 18, 19, 20
-LANE, KILL, DIRECT, CLOSE = 1, 3, 5, 6
+LANE, KILL, DIRECT, CLOSE, JOIN = 1, 3, 5, 6, 8
 REPLY = struct.Struct("<Iiiiii8I9Qq")
 ATTEMPT = struct.Struct("<iHH112s")
 
@@ -150,6 +150,8 @@ def processes() -> Iterator[bytes]:
 def orders() -> Iterator[bytes]:
     yield b"\1" + struct.pack("<II", LANE, 100)
     yield b"\0" + struct.pack("<IIQ", DIRECT, 0, 2**63 + 1)
+    yield b"\1" + struct.pack("<II", JOIN, 100)
+    yield b"\x08" + struct.pack("<IIQ", DIRECT, 1, 2**63 + 1)
     yield b"\0" + struct.pack("<I", CLOSE)
 
 

@@ -136,6 +136,7 @@ cdef extern from "spawn.h" nogil:
 cdef extern from "wire.h" nogil:
     enum: WIRE_RUN
     enum: WIRE_MAX_SCRATCH
+    enum: WIRE_JOINT_FDS
     enum: WIRE_FAILED
     enum: WIRE_KEEP_SESSION
     enum: WIRE_BACKGROUND
@@ -219,7 +220,10 @@ cdef extern from "client.h" nogil:
     int client_end(const client *c)
     void client_close(client *c)
     void client_end_lane(int lane)
-    int client_direct(client *c, uint64_t cookie, wire_reply *ready)
+    int client_direct(client *c, uint64_t cookie, const int32_t *fds, wire_reply *ready)
+    int client_join(const client *c, uint32_t processes, int32_t *fds, wire_reply *ready)
+    void client_end_joint(const client *nursery, int joint)
+    bint client_joint_is_lost(int joint)
     int client_spawn(client *c, const uint8_t *request, size_t size, const int32_t *fds,
                      unsigned fd_count, int32_t *pid, int32_t *pidfd, stage_report *report)
 

@@ -89,14 +89,19 @@ cdef class Policy:
             result.append((path, one.kind, one.flags, one.access, one.size))
         return result
 
-    cdef Policy with_cookie(self, uint64_t cookie):
-        """The same policy with a filter that lets the holder of a number spawn siblings."""
+    cdef Policy with_cookie(self, uint64_t cookie, bint alone):
+        """The same policy with a filter that lets the holder of a number spawn siblings.
+
+        alone: the filter alone."""
         cdef const policy_header *header = self.view.header
         cdef const plan_filter *extra = &self.view.extra_filter
         code = b""
         if header.flags & POLICY_FILTER:
             code = _filter_code(header.arch, header.network, header.filter_flags, cookie)
         mine = (<const char *>extra.code)[: extra.count * sizeof(sock_filter)]
+        if alone:
+            return _assemble([], [], 0, 0, POLICY_CONFINED | POLICY_FILTER, header.network,
+                             header.filter_flags, code, mine)
         return _assemble(self.rules, [], header.abi, header.handle, header.flags, header.network,
                          header.filter_flags, code, mine)
 

@@ -143,9 +143,12 @@ def spawn(Plan plan not None):
         raise_stage(&report)
     for _ in range(2):
         nursery = _nursery_of(plan.policy)
-        started = nursery.spawn(plan)
+        try:
+            started = nursery.spawn(plan)
+        finally:
+            if not nursery.lost:
+                plan.policy.nurseries.append(nursery)
         if started is not None:
-            plan.policy.nurseries.append(nursery)
             return started
     raise LaneLost("the helper process was killed twice")
 
@@ -168,18 +171,23 @@ cdef class Nursery:
 
     cdef Helper helper
     cdef int owner
+    cdef bint lost
 
-    def __cinit__(self, Policy policy not None):
+    @staticmethod
+    cdef Nursery make(Policy policy, const int32_t *joint):
+        """`joint`: what it is to join a sandbox with, for which it takes the filter alone; or NULL."""
         cdef wire_reply ready
         cdef int error
         cdef uint64_t cookie = int.from_bytes(urandom(8), "little") | 1
-        self.owner = getpid()
-        self.helper = Helper(policy.with_cookie(cookie), HELPER_PATH)
+        cdef Nursery nursery = Nursery.__new__(Nursery)
+        nursery.owner = getpid()
+        nursery.helper = Helper(policy.with_cookie(cookie, joint != NULL), HELPER_PATH)
         with nogil:
-            error = client_direct(&self.helper.c, cookie, &ready)
+            error = client_direct(&nursery.helper.c, cookie, joint, &ready)
         if error:
             ready.report.error = -error
             raise_stage(&ready.report)
+        return nursery
 
     cdef spawn(self, Plan plan):
         """(pid, pidfd), or None when this nursery was lost before."""
@@ -196,12 +204,12 @@ cdef class Nursery:
         at = <const uint8_t *><const char *>request
         with nogil:
             error = client_spawn(&self.helper.c, at, size, fds, count, &pid, &pidfd, &report)
-        if error == -EPIPE and report.stage == STAGE_NONE:
+        self.lost = error != 0 and report.stage == STAGE_NONE
+        if self.lost and error == -EPIPE:
             return None
-        if error and report.stage == STAGE_NONE:
+        if self.lost:
             raise LaneLost("the helper process was killed; the command may have run")
         if error:
-            plan.policy.nurseries.append(self)
             raise_stage(&report)
         return (pid, pidfd)
 
@@ -213,7 +221,7 @@ cdef Nursery _nursery_of(Policy policy):
         nursery = policy.nurseries.pop()
         if nursery.owner == getpid():
             return nursery
-    return Nursery(policy)
+    return Nursery.make(policy, NULL)
 
 
 cdef bytes _block(tuple items):

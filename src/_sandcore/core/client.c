@@ -190,10 +190,10 @@ int client_await(struct client *client, struct stage_report *report)
     return 0;
 }
 
-int client_order_lane(const struct client *client, uint32_t processes)
+static int order(const struct client *client, uint32_t kind, uint32_t processes)
 {
     int pair[2];
-    struct wire_lane order = {.kind = WIRE_LANE, .processes = processes};
+    struct wire_lane order = {.kind = kind, .processes = processes};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return -errno;
     }
@@ -204,6 +204,11 @@ int client_order_lane(const struct client *client, uint32_t processes)
         close(pair[0]);
     }
     return error ? error : pair[0];
+}
+
+int client_order_lane(const struct client *client, uint32_t processes)
+{
+    return order(client, WIRE_LANE, processes);
 }
 
 int client_await_lane(int lane, struct wire_reply *ready)
@@ -217,12 +222,33 @@ int client_await_lane(int lane, struct wire_reply *ready)
     return error ? error : lane;
 }
 
-int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready)
+int client_join(const struct client *client, uint32_t processes, int32_t fds[WIRE_JOINT_FDS],
+                struct wire_reply *ready)
 {
-    struct wire_direct order = {.kind = WIRE_DIRECT, .cookie = cookie};
+    memset(ready, 0, sizeof *ready);
+    memset(fds, 0xff, WIRE_JOINT_FDS * sizeof *fds);
+    ready->report.stage = STAGE_LANE;
+    int joint = order(client, WIRE_JOIN, processes);
+    int error = joint < 0 ? joint : receive_ready(joint, ready, fds, WIRE_JOINT_FDS);
+    if (error == 0 && fds[WIRE_JOINT_FDS - 1] < 0) {
+        error = -EMFILE;
+    }
+    if (error) {
+        for (unsigned i = 0; i < WIRE_JOINT_FDS; i++) {
+            close_fd(&fds[i]);
+        }
+        close_fd(&joint);
+    }
+    return error ? error : joint;
+}
+
+int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,
+                  struct wire_reply *ready)
+{
+    struct wire_direct order = {.kind = WIRE_DIRECT, .joins = fds != NULL, .cookie = cookie};
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
-    int error = packet_send(client->control, &order, sizeof order, NULL, 0);
+    int error = packet_send(client->control, &order, sizeof order, fds, fds ? WIRE_JOINT_FDS : 0);
     return error ? error : receive_ready(client->control, ready, NULL, 0);
 }
 
@@ -265,6 +291,25 @@ void client_close(struct client *client)
     for (unsigned i = 0; i < WIRE_MAX_SCRATCH; i++) {
         close_fd(&client->scratch[i]);
     }
+}
+
+int client_joint_is_lost(int joint)
+{
+    return packet_await(joint, 0) == 0; /* it says nothing before its end */
+}
+
+void client_end_joint(const struct client *nursery, int joint)
+{
+    uint32_t kind = WIRE_KILL;
+    if (nursery->owner == getpid()) {
+        packet_send(joint, &kind, sizeof kind, NULL, 0);
+        client_end(nursery);
+        shutdown(joint, SHUT_WR);
+        int64_t deadline = packet_now() + end_patience_ns;
+        while (packet_await(joint, deadline) == -EINTR) {
+        }
+    }
+    close(joint);
 }
 
 /* One direction only: the lane closes the other when all is done. */

@@ -28,12 +28,27 @@ int client_await(struct client *client, struct stage_report *report);
  * socket, or a negative errno. */
 int client_order_lane(const struct client *client, uint32_t processes);
 
+/* The same for a joint, and waits for it; fds gets what a nursery joins it with, for the caller to
+ * close. */
+int client_join(const struct client *client, uint32_t processes, int32_t fds[WIRE_JOINT_FDS],
+                struct wire_reply *ready);
+
 /* Waits until what was ordered serves: the same socket, or a negative errno with the stage in
  * ready->report; then it is closed. */
 int client_await_lane(int lane, struct wire_reply *ready);
 
-/* Makes the helper a nursery. 0, or a negative errno with the stage in ready->report. */
-int client_direct(struct client *client, uint64_t cookie, struct wire_reply *ready);
+/* Makes the helper a nursery, in a joint whose fds are given, or NULL. 0, or a negative errno with the
+ * stage in ready->report. */
+int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,
+                  struct wire_reply *ready);
+
+/* Ends all that has joined, the joint's nursery first: when this returns it is dead, and what the
+ * caller has to wait for is there to be waited for. Then closes the joint's socket. In a forked copy
+ * of the nursery's owner only that. */
+void client_end_joint(const struct client *nursery, int joint);
+
+/* Whether a joint has ended. */
+int client_joint_is_lost(int joint);
 
 /* Lets a nursery spawn a command as the caller's own child. request: a struct wire_run and its body.
  * 0 with pid and pidfd (close-on-exec); a negative errno with the stage in *report where the command

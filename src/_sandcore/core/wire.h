@@ -1,7 +1,9 @@
 /* Messages between the caller and the helper, one per packet of a SOCK_SEQPACKET pair.
  *
  * caller -> root     WIRE_LANE  + [lane socket]             a new lane, please
+ *                    WIRE_JOIN  + [lane socket]             a new joint, please
  * caller -> root     WIRE_DIRECT                            be a nursery: spawn children of mine
+ *                                + [what a joint sent]      in there
  *                    WIRE_CLOSE                             I end this; without it, I was ended
  * caller -> lane     WIRE_RUN   + [fds 0, 1, 2, ...]         a command; the body follows the header,
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
@@ -14,6 +16,8 @@
  *                    WIRE_EXITED                            the leader has ended, others live on
  *                    WIRE_DONE                              nothing of the command is left
  *                    WIRE_FILED + [fd]                      what came of WIRE_FILE: status, an errno
+ * joint -> caller    WIRE_READY + [WIRE_JOINT_FDS]          what a nursery joins it with
+ *                    WIRE_DONE                              nothing is left but for the caller to reap
  * nursery -> caller  WIRE_STARTED + [pidfd]                 it runs, and is the caller's child
  *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
@@ -21,7 +25,9 @@
  * packets: RUN and DONE.
  * A command of which WIRE_BACKGROUND was asked goes on while the caller does other things, and may be
  * forgotten: the lane says WIRE_STARTED + [pidfd] or WIRE_FAILED, and then sees to its end by itself.
- * It watches the clock, sweeps when the leader ends, and says WIRE_DONE. */
+ * It watches the clock, sweeps when the leader ends, and says WIRE_DONE.
+ * A joint hears WIRE_KILL (end all that is in here), and the end of the stream (and yourself), before
+ * which it says WIRE_DONE. */
 #ifndef SANDCORE_WIRE_H
 #define SANDCORE_WIRE_H
 
@@ -43,6 +49,10 @@
 /* The status of a root process that leaves its notes to the caller. */
 enum { HELPER_DUE = 2 };
 
+/* What a joint hands out: its user, mount, ipc, uts, network and pid namespaces, its Landlock ruleset,
+ * and a socket to the supervisor. */
+enum { WIRE_SPACES = 6, WIRE_JOINT_FDS = 8 };
+
 enum wire_kind {
     WIRE_LANE = 1,
     WIRE_RUN = 2,
@@ -51,6 +61,7 @@ enum wire_kind {
     WIRE_DIRECT = 5,
     WIRE_CLOSE = 6,
     WIRE_FILE = 7,
+    WIRE_JOIN = 8,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
@@ -67,16 +78,17 @@ enum wire_flags {
     WIRE_FLAGS = (1u << 4) - 1,
 };
 
-/* The packet of WIRE_LANE. */
+/* The packet of WIRE_LANE and of WIRE_JOIN. */
 struct wire_lane {
     uint32_t kind;
-    uint32_t processes; /* of a command at one time, threads counted; 0: any number */
+    uint32_t
+        processes; /* of a command, or of all that joined, at one time, threads counted; 0: any number */
 };
 
 /* The packet of WIRE_DIRECT. */
 struct wire_direct {
     uint32_t kind;
-    uint32_t reserved;
+    uint32_t joins;  /* what a joint sent comes with it */
     uint64_t cookie; /* that of the policy's filter */
 };
 

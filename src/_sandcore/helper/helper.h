@@ -18,7 +18,8 @@
  * would kill all of them at once.
  *
  * A *nursery* is a root that the caller asked to spawn children of the caller's own (CLONE_PARENT),
- * for libraries that wait for them themselves. It confines itself and has no lanes. */
+ * for libraries that wait for them themselves. It confines itself and has no lanes. One that joins a
+ * sandbox does so by a *joint* (joint.c), a lane of that sandbox's. */
 #ifndef SANDCORE_HELPER_H
 #define SANDCORE_HELPER_H
 
@@ -61,6 +62,8 @@ struct helper {
     int32_t closed;            /* the caller said so, and looks after its own */
     int32_t supervisor;        /* of the root: socket to the process that has the lanes; -1 */
     int32_t handover;          /* of a lane: socket on which its listener goes there; -1 */
+    int32_t joint;             /* the lane to start is one that the caller's children join */
+    int32_t joined;            /* of the root: there was such a lane */
     struct attempts *attempts; /* of a lane; NULL: nobody notes any */
 };
 
@@ -125,6 +128,19 @@ int helper_children_are_well(void);
  * around those of the lanes, starts them for the root, and connects in the place of their commands.
  * Zero or a negative errno. */
 int supervisor_start(struct helper *helper);
+
+/* Of a lane: limits, a /proc of its own, and no capabilities. Zero or a negative errno. */
+int lane_enter(struct helper *helper, struct stage_report *report);
+
+/* Enters a joint with what the caller got from it (WIRE_JOINT_FDS): what is for a process, which then
+ * still has capabilities in there; and what is for the thread that clones commands, which then has
+ * none, and the ruleset to take. */
+int joint_enter(const int32_t *fds);
+int joint_enter_thread(struct helper *helper, const int32_t *fds, int32_t *ruleset);
+
+/* In a root with joints: ends all that is below the supervisor, without waiting for what the caller
+ * has still to wait for. */
+void joint_sweep(const struct helper *helper);
 
 /* In its copy that is to be a lane: closes what is its own. */
 void supervisor_drop(void);
@@ -255,7 +271,10 @@ void memory_close(struct memory_watch *watch);
 /* Never return. */
 __attribute__((noreturn)) void helper_exit(int status);
 __attribute__((noreturn)) void lane_main(struct helper *helper, int socket);
+__attribute__((noreturn)) void joint_main(struct helper *helper, int socket);
 __attribute__((noreturn)) void nursery_main(struct helper *helper, uint64_t cookie);
+__attribute__((noreturn)) void nursery_join(struct helper *helper, uint64_t cookie,
+                                            const int32_t *fds);
 __attribute__((noreturn)) void root_main(void);
 
 #endif

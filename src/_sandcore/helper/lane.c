@@ -29,7 +29,7 @@ struct command {
 
 /* The first process of a pid namespace: what is below it ends with it, and kill(-1) is all of that
  * and nothing else. Nobody there can end or stop it. */
-static int enter_lane(struct helper *helper, struct stage_report *report)
+int lane_enter(struct helper *helper, struct stage_report *report)
 {
     int ruleset = helper->policy.header->flags & POLICY_LANDLOCK ? HELPER_RULESET : -1;
     report->stage = STAGE_LIMITS;
@@ -52,7 +52,7 @@ static int enter_lane(struct helper *helper, struct stage_report *report)
 
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
-    int entered = enter_lane(helper, report);
+    int entered = lane_enter(helper, report);
     if (entered) {
         return entered;
     }

@@ -3,7 +3,9 @@
  * The caller waits for them as for any child; they die with the caller, because this process ends
  * everything in its signal scope when it does. For that a child of it stays, after the caller has
  * closed it, until the commands that it started have ended. A command can kill the nursery, which ends nothing
- * but that promise: the caller starts another. */
+ * but that promise: the caller starts another.
+ *
+ * A nursery that has joined a sandbox has no number in there, and its commands end with that. */
 #define _GNU_SOURCE
 #include "helper.h"
 #include "landlock.h"
@@ -13,9 +15,10 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
-enum { CONTROL, CALLER, FIRST_CHILD, WATCHED = 512 };
+enum { CONTROL, CALLER, FIRST_CHILD, WATCHED = 512, STACK = 32768 };
 
 /* Control socket, caller, and a pidfd for each command. While the caller is there the latter are
  * passed over (poll ignores negative numbers): a command's end is no reason to wake up. */
@@ -67,20 +70,51 @@ static void watch_child(int pidfd)
     watched[watched_count++] = (struct pollfd){.fd = ~pidfd, .events = POLLIN};
 }
 
+static struct nursery {
+    uint64_t cookie;
+    int32_t error; /* what has failed by now */
+    int32_t joins; /* a sandbox, with these */
+    int32_t fds[WIRE_JOINT_FDS];
+    int32_t ruleset;
+    int32_t group; /* that this process has joined */
+} self;
+
+/* Who joins is in the sandbox's hands: kill(-1) from here would reach the caller's world. */
 static int confine_nursery(struct helper *helper)
 {
-    int error = 0;
-    if (helper->policy.header->flags & POLICY_LANDLOCK) {
-        error = landlock_restrict(HELPER_RULESET);
-        helper->scoped = error == 0 && helper_prove_scope(helper->caller);
+    int error = self.error;
+    if (error == 0 && self.joins) {
+        error = joint_enter_thread(helper, self.fds, &self.ruleset);
     }
-    SYS_1(SYS_close, HELPER_RULESET);
-    return error ? error : child_install_filter(&helper->policy.filter);
+    if (error == 0 && (self.joins || helper->policy.header->flags & POLICY_LANDLOCK)) {
+        error = landlock_restrict(self.ruleset);
+        helper->scoped = !self.joins && error == 0 && helper_prove_scope(helper->caller);
+    }
+    SYS_1(SYS_close, self.ruleset);
+    return error ? error : listener_take_filter(helper);
 }
 
-static void serve(const struct helper *helper, struct request *request, uint64_t cookie)
+/* In the sandbox's pid namespace the caller's process groups have no numbers: this process joins the
+ * one that is wanted, and the command is born in it. */
+static void settle_group(struct plan *plan)
 {
-    request_start(helper, request, CLONE_VFORK | CLONE_PARENT | SIGCHLD, cookie);
+    if (!self.joins || plan->group <= 0 || plan->report.stage != STAGE_NONE) {
+        return;
+    }
+    long error = plan->group == self.group ? 0 : SYS_2(SYS_setpgid, 0, plan->group);
+    if (error) {
+        plan->report =
+            (struct stage_report){.stage = STAGE_SESSION, .error = (int32_t)-error, .detail = -1};
+        return;
+    }
+    self.group = plan->group;
+    plan->group = 0;
+}
+
+static void serve(const struct helper *helper, struct request *request)
+{
+    settle_group(&request->plan);
+    request_start(helper, request, CLONE_VFORK | CLONE_PARENT | SIGCHLD, self.cookie);
     request_release(request);
     int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {
@@ -97,7 +131,7 @@ static void serve(const struct helper *helper, struct request *request, uint64_t
 }
 
 /* Until the caller closes (1) or ends (0). */
-static int serve_all(const struct helper *helper, uint64_t cookie)
+static int serve_all(const struct helper *helper)
 {
     for (;;) {
         long ready = SYS_5(SYS_ppoll, watched, FIRST_CHILD, 0, 0, 0);
@@ -113,7 +147,7 @@ static int serve_all(const struct helper *helper, uint64_t cookie)
             return 1;
         }
         if (received > 0) {
-            serve(helper, &request, cookie);
+            serve(helper, &request);
         }
     }
 }
@@ -122,7 +156,7 @@ static int serve_all(const struct helper *helper, uint64_t cookie)
 static void stay(void)
 {
     flip_children();
-    while (watched_count > FIRST_CHILD || lost_count) {
+    while (watched_count > FIRST_CHILD || (lost_count && !self.joins)) {
         long ready = SYS_5(SYS_ppoll, watched + CALLER, watched_count - CALLER, 0, 0, 0);
         if ((ready < 0 && ready != -EINTR) || watched[CALLER].revents) {
             return;
@@ -131,8 +165,10 @@ static void stay(void)
     }
 }
 
-void nursery_main(struct helper *helper, uint64_t cookie)
+/* Takes what binds threads, and serves to the end. */
+static int run(void *argument)
 {
+    struct helper *helper = argument;
     watched[CONTROL] = (struct pollfd){.fd = HELPER_CONTROL, .events = POLLIN};
     watched[CALLER] = (struct pollfd){.fd = HELPER_CALLER, .events = POLLIN};
     watched_count = FIRST_CHILD;
@@ -140,10 +176,11 @@ void nursery_main(struct helper *helper, uint64_t cookie)
     struct stage_report report = {
         .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
     helper_send_ready(helper, HELPER_CONTROL, &report, 0, 0);
-    if (error == 0 && serve_all(helper, cookie)) {
+    if (error == 0 && serve_all(helper)) {
         SYS_1(SYS_close, HELPER_CONTROL);
-        /* A child stays, so that the caller can reap this process now. */
-        if (commands_left() && SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0) > 0) {
+        /* A child stays, so that the caller can reap this process now. What has joined a sandbox is
+         * being ended by that, and the caller wants to know when. */
+        if (!self.joins && commands_left() && SYS_5(SYS_clone, SIGCHLD, 0, 0, 0, 0) > 0) {
             helper_exit(0);
         }
         stay();
@@ -152,4 +189,30 @@ void nursery_main(struct helper *helper, uint64_t cookie)
         SYS_2(SYS_kill, -1, SIGKILL);
     }
     helper_exit(error ? 1 : 0);
+}
+
+void nursery_main(struct helper *helper, uint64_t cookie)
+{
+    self = (struct nursery){.cookie = cookie, .ruleset = HELPER_RULESET};
+    run(helper);
+    helper_exit(1);
+}
+
+/* Landlock binds threads, and whether a process may be signalled is asked of its first one: so that
+ * one stays without, and commands that are in its process group cannot end it by kill(0). It is in no
+ * new pid namespace either, whose processes have no threads in another. */
+void nursery_join(struct helper *helper, uint64_t cookie, const int32_t *fds)
+{
+    static _Alignas(16) uint8_t stack[STACK];
+    const unsigned long thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
+    self = (struct nursery){.cookie = cookie, .joins = 1};
+    memcpy(self.fds, fds, sizeof self.fds);
+    self.error = joint_enter(fds);
+    if (sys_clone(thread, stack + sizeof stack, 0, 0, run, helper) < 0 ||
+        child_drop_capabilities() < 0) {
+        helper_exit(1);
+    }
+    for (;;) {
+        SYS_5(SYS_ppoll, 0, 0, 0, 0, 0);
+    }
 }

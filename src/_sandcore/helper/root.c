@@ -181,10 +181,14 @@ void root_drop(struct helper *helper)
 void helper_start_lane(struct helper *helper, int socket)
 {
     unsigned long spaces = helper_has_namespaces(helper) ? LANE_SPACES : 0;
-    long pid = SYS_5(SYS_clone, SIGCHLD | spaces, 0, 0, 0, 0);
+    unsigned long told = helper->joint ? 0 : SIGCHLD;
+    long pid = SYS_5(SYS_clone, told | spaces, 0, 0, 0, 0);
     if (pid == 0) {
         root_drop(helper);
         supervisor_drop();
+        if (helper->joint) {
+            joint_main(helper, socket);
+        }
         lane_main(helper, socket);
     }
     if (pid < 0) {
@@ -235,16 +239,25 @@ static int take_order(struct helper *helper)
         struct wire_lane lane;
         struct wire_direct direct;
     } order = {0};
-    int32_t socket;
-    long size = helper_receive(HELPER_CONTROL, &order, sizeof order, &socket, 1);
+    int32_t fds[WIRE_JOINT_FDS], socket;
+    long size = helper_receive(HELPER_CONTROL, &order, sizeof order, fds, WIRE_JOINT_FDS);
     if (size == sizeof order.direct && order.kind == WIRE_DIRECT) {
         close_fd(helper->signals);
+        if (order.direct.joins && fds[WIRE_JOINT_FDS - 1] >= 0) {
+            nursery_join(helper, order.direct.cookie, fds);
+        }
+        if (order.direct.joins || fds[0] >= 0) {
+            return 0;
+        }
         nursery_main(helper, order.direct.cookie);
     }
+    int joins = order.kind == WIRE_JOIN && helper_has_namespaces(helper);
+    socket = fds[1] < 0 ? fds[0] : -1;
     helper->closed = size == sizeof order.kind && order.kind == WIRE_CLOSE;
-    if (size != sizeof order.lane || order.kind != WIRE_LANE || socket < 0) {
+    if (size != sizeof order.lane || socket < 0 || !(order.kind == WIRE_LANE || joins)) {
         return 0;
     }
+    helper->joined |= joins;
     if (helper_has_namespaces(helper)) {
         int error =
             helper_send_bytes(helper->supervisor, &order.lane, sizeof order.lane, &socket, 1);
@@ -329,7 +342,11 @@ void root_main(void)
     send_ready(&helper, &report);
     if (error == 0) {
         watch(&helper);
-        helper_sweep(&helper, 0, 0, 0);
+        if (helper.joined) {
+            joint_sweep(&helper);
+        } else {
+            helper_sweep(&helper, 0, 0, 0);
+        }
         if (!helper.closed) {
             plants_settle(&helper);
         }

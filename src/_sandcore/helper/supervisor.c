@@ -148,6 +148,8 @@ static int take_order(struct helper *helper)
         return 0;
     }
     helper->processes = order.processes;
+    helper->joint = order.kind == WIRE_JOIN;
+    self.joined |= helper->joint;
     start_lane(helper, socket);
     return 1;
 }
@@ -248,6 +250,18 @@ static void serve(struct helper *helper)
     }
 }
 
+/* Joints end when the caller has waited for what joined them, perhaps never, and do not tell of it by
+ * SIGCHLD: waiting for children that do is waiting for all else. */
+static void end_all_but_joints(void)
+{
+    long pid;
+    SYS_2(SYS_kill, -1, SIGKILL);
+    do {
+        pid = SYS_4(SYS_wait4, -1, 0, 0, 0);
+    } while (pid >= 0 || pid == -EINTR);
+    helper_send_bytes(self.orders, "!", 1, 0, 0);
+}
+
 /* What is not to be had here (an old kernel) makes what needs it fail later, and closed. */
 static void set_up(const struct helper *helper)
 {
@@ -292,6 +306,9 @@ int supervisor_start(struct helper *helper)
         root_drop(helper);
         set_up(helper);
         serve(helper);
+        if (self.joined) {
+            end_all_but_joints();
+        }
         helper_exit(1); /* the kernel ends all that is below */
     }
     SYS_1(SYS_close, pair[1]);

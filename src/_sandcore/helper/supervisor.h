@@ -77,6 +77,7 @@ struct named_socket {
 
 struct supervisor {
     int32_t started;
+    int32_t joined;          /* there was a joint */
     int32_t orders, signals; /* from the root; signalfd */
     int32_t proc, own_fds;   /* a /proc of the pid namespace; in it the fds of this process */
     int32_t top, at;         /* of the supervisor's own tree; the tree that it is in */

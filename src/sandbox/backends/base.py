@@ -24,6 +24,7 @@ __all__ = [
     "Direct",
     "FileKind",
     "IsolationRefused",
+    "Joint",
     "Order",
     "Outcome",
     "Question",
@@ -208,6 +209,12 @@ class Confinement(Protocol):
         Raises what starting raises.
         """
 
+    def joint(self) -> Joint:
+        """Where children of the caller's own join; made if there is none.
+
+        Raises ``Unenforceable``, ``StartError`` and ``ConfinementLost``.
+        """
+
     def clear(self) -> None:
         """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
 
@@ -256,6 +263,15 @@ class Direct(Protocol):
 
         Raises ``StartFailed``, ``ConfinementLost``, and ``ValueError`` for a NUL.
         """
+
+
+class Joint(Direct, Protocol):
+    """A live confinement, as children of the caller's own are in it; they end with that."""
+
+    tmp: str
+
+    def close(self) -> None:
+        """Ends all that has joined; the children are there to be waited for. Idempotent."""
 
 
 class Backend(Protocol):

@@ -15,6 +15,7 @@ from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
+from sandbox.backends.joint import LinuxJoint
 from sandbox.backends.journal import forget
 from sandbox.backends.launch import NamespacesFailed, await_helper, start_lane
 from sandbox.backends.refusals import LANE_STAGES
@@ -55,6 +56,7 @@ class LinuxConfinement:
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._idle: list[LinuxSeat] = []
+        self._joint: LinuxJoint | None = None
         self._closed = False
         self._retired = False
         self.ground = ground
@@ -150,6 +152,19 @@ class LinuxConfinement:
                 return
         seat.close()
 
+    def joint(self) -> LinuxJoint:
+        """See ``Confinement.joint``. One that was lost is replaced."""
+        with self._lock.held:
+            if self._joint is not None and self._joint.is_current():
+                return self._joint
+            if self._closed or self._retired:
+                raise ConfinementLost("it was closed")
+            table = rlimits(self.limits, self.hard_limits, self.ground.counted)
+            self._joint = LinuxJoint(
+                self._helper, self.ground, self.guard, self.enforcement, self.limits, table, self
+            )
+            return self._joint
+
     def clear(self) -> None:
         """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
         try:
@@ -161,6 +176,7 @@ class LinuxConfinement:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""
         with self._lock.held:
             self._retired = True
+            self._joint = None  # whoever has joined holds it
             idle, self._idle = self._idle, []
         for seat in idle:
             seat.close()
@@ -172,8 +188,11 @@ class LinuxConfinement:
                 return
             self._closed = True
             idle, self._idle = self._idle, []
+            joint, self._joint = self._joint, None
         for seat in idle:
             seat.close()
+        if joint is not None:
+            joint.close()
         if not self._helper.close() and (self.guard is None or not self.guard.is_busy):
             forget(self._helper.pid)
         self._scratch.close()

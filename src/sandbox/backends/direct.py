@@ -17,14 +17,14 @@ from sandbox.backends.basis import Basis
 from sandbox.backends.enforceable import check_host, weaker_host, weaker_program
 from sandbox.backends.ground import compile_blob
 from sandbox.backends.refusals import Refusal
-from sandbox.backends.rlimits import hard_limits, rlimits
+from sandbox.backends.rlimits import Table, hard_limits, rlimits
 from sandbox.backends.rules import Rules
 from sandbox.errors import Unenforceable
 from sandbox.limits import WALL_DEFAULT, Limits
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Weaker
 
-__all__ = ["NO_NAMESPACES", "LinuxDirect", "check_direct"]
+__all__ = ["NO_NAMESPACES", "LinuxDirect", "check_direct", "owner", "plan_of"]
 
 _MEND = "sandbox.run, Sandbox.popen"
 NO_NAMESPACES = Refusal("children of the caller's own are in none", _MEND)
@@ -65,7 +65,7 @@ class LinuxDirect:
         policy = resolved.policy
         self._blob = compile_blob(policy, rules, abi)
         self._basis = basis
-        self._owner = _owner()
+        self._owner = owner()
         self._limits = rlimits(policy.limits, hard_limits())
         weaker = tuple(_weaker(policy.limits, confined=rules is not None))
         if rules is not None:
@@ -76,25 +76,12 @@ class LinuxDirect:
 
     def is_current(self) -> bool:
         """See ``Confinement.is_current``. A session of the caller's is not the nursery's."""
-        return self._owner == _owner() and self._basis.holds()
+        return self._owner == owner() and self._basis.holds()
 
     def spawn(self, order: Order) -> int:
         """See ``Direct.spawn``."""
-        plan = _sandcore.Plan(
-            order.argv,
-            order.env,
-            programs=order.programs,
-            policy=self._blob,
-            cwd=order.cwd,
-            fds=order.fds,
-            limits=self._limits,
-            targets=order.targets,
-            new_session=order.new_session,
-            process_group=order.group,
-            umask=order.umask,
-        )
         try:
-            pid, pidfd = _sandcore.spawn(plan)
+            pid, pidfd = _sandcore.spawn(plan_of(order, self._blob, self._limits))
         except _sandcore.LaneLost as lost:
             raise ConfinementLost(str(lost)) from None
         except _sandcore.StageError as error:
@@ -103,5 +90,23 @@ class LinuxDirect:
         return pid
 
 
-def _owner() -> tuple[object, ...]:
+def plan_of(order: Order, blob: _sandcore.Policy, limits: Table) -> _sandcore.Plan:
+    """The core's plan of an order. Raises ``ValueError`` for a NUL."""
+    return _sandcore.Plan(
+        order.argv,
+        order.env,
+        programs=order.programs,
+        policy=blob,
+        cwd=order.cwd,
+        fds=order.fds,
+        limits=limits,
+        targets=order.targets,
+        new_session=order.new_session,
+        process_group=order.group,
+        umask=order.umask,
+    )
+
+
+def owner() -> tuple[object, ...]:
+    """What a nursery has from its caller, in his process."""
     return (os.getpid(), os.getsid(0), os.getresuid(), os.getresgid(), os.getgroups())
