@@ -11,6 +11,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
 BIN := .venv/bin
+JOBS := 2
+# A file's tests stay together: some look for processes by arguments that others of the file have.
+TEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 SOURCES := $(wildcard src/_sandcore/*/*.[ch] src/_sandcore/binding/*.p[xy][dix])
 C_FILES := $(wildcard src/_sandcore/core/*.[ch] src/_sandcore/helper/*.[ch] \
 	src/_sandcore/launcher/*.[ch] src/_sandcore/include/*.h tests/fuzz/*.[ch] tests/fuzz/*/*.h)
@@ -23,7 +26,7 @@ ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
-	@echo 'make test      the tests (ARGS=... goes to pytest)'
+	@echo 'make test      the tests (ARGS=... goes to pytest; JOBS=0 for one process)'
 	@echo 'make demo      a project and a misbehaving agent, confined'
 	@echo 'make bench     what confinement costs beside a bare C floor'
 	@echo 'make sanitize  the tests of the C core under ASan and UBSan, of the helper under UBSan'
@@ -56,7 +59,7 @@ kernel: .venv/.installed
 	@$(BIN)/python tools/require.py kernel
 
 test: build kernel
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(TEST) $(ARGS)
 
 demo: build kernel
 	@$(BIN)/python demo/run.py
@@ -65,10 +68,10 @@ bench: build kernel
 	@$(BIN)/python bench/run.py
 
 sanitize: build kernel
-	@SANDCORE_SANITIZE=1 $(ASAN) $(BIN)/python -m pytest $(CORE_TESTS) $(ARGS)
+	@SANDCORE_SANITIZE=1 $(ASAN) $(TEST) $(CORE_TESTS) $(ARGS)
 	@SANDCORE_SANITIZE=1 $(BIN)/python setup.py -q build --build-base build/sanitized \
 		--build-lib build/sanitized/lib
-	@PYTHONPATH=$(CURDIR)/build/sanitized/lib $(BIN)/python -m pytest $(HELPER_TESTS) $(ARGS)
+	@PYTHONPATH=$(CURDIR)/build/sanitized/lib $(TEST) $(HELPER_TESTS) $(ARGS)
 
 lint: build
 	@$(BIN)/ruff check $(OURS)
