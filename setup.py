@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -71,11 +72,18 @@ HELPER_FLAGS = [
     "-U_FORTIFY_SOURCE",
     "-Wl,--gc-sections,-z,noexecstack,-z,relro,--build-id=none",
 ]
+# What a machine needs besides: for old processors gcc calls its own library for atomics there.
+MACHINE_FLAGS = {"aarch64": ["-mno-outline-atomics"]}
 
 
 def sources(pattern: str) -> list[str]:
     """Paths under the package, relative to the project and in a fixed order."""
     return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).glob(pattern))
+
+
+def helper_flags(platform: str = sysconfig.get_platform()) -> list[str]:
+    """How helper and launcher are compiled for a platform, such as `linux-aarch64`."""
+    return [*HELPER_FLAGS, *MACHINE_FLAGS.get(platform.rpartition("-")[2], [])]
 
 
 def extensions(platform: str) -> list[Extension]:
@@ -147,7 +155,7 @@ class BuildCompiled(build_ext):
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         includes = [f"-I{path}" for path in ext.include_dirs]
-        self.spawn([*require.compiler(), *HELPER_FLAGS, *includes, *ext.sources, "-o", target])
+        self.spawn([*require.compiler(), *helper_flags(), *includes, *ext.sources, "-o", target])
 
 
 class InstallLauncher(install_data):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import stat
@@ -11,12 +10,11 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import require
+from setupkit import ROOT, setup_file
 
-ROOT = Path(__file__).resolve().parent.parent
 NOT_SOURCES = (".git", ".venv", "build", "dist", "*.egg-info", "*.so", "__pycache__", ".*_cache")
 HELPER = "_sandcore/sandcore-helper"
 # Whether it builds is asked here, not how fast the binding runs.
@@ -52,17 +50,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = ("wheel", "--no-deps", "--no-build-isolation", "-w", out, sdist)
     check(sys.executable, *PIP, *wheel, cwd=out)
     return out
-
-
-@pytest.fixture
-def setup_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """setup.py as a module; it sets nothing up when imported."""
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    spec = importlib.util.spec_from_file_location("sandcore_setup", ROOT / "setup.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def pythons() -> dict[str, Path]:
@@ -194,9 +181,9 @@ def test_an_extension_that_does_not_load_is_not_called_missing(tmp_path: Path) -
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_on_macos_nothing_is_compiled(setup_file: ModuleType) -> None:
-    assert setup_file.extensions("darwin") == []
-    names = [extension.name for extension in setup_file.extensions("linux")]
+def test_on_macos_nothing_is_compiled() -> None:
+    assert setup_file().extensions("darwin") == []
+    names = [extension.name for extension in setup_file().extensions("linux")]
     assert names == ["_sandcore._core", "_sandcore.sandcore-helper", "_sandcore.sandcore-exec"]
 
 

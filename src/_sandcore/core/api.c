@@ -18,12 +18,6 @@
 
 enum { ABI_LEAST = 3, ASK_VERSION = 1 };
 
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#else
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#endif
-
 struct sandcore_policy {
     uint8_t *blob;
     struct policy_view view;
@@ -123,7 +117,7 @@ static int compile_with(const struct sandcore_options *options, struct policy_ru
     struct sock_filter code[SECCOMP_MAX_INSNS];
     int abi = usable_abi(), none = options->network == SECCOMP_NET_NONE;
     struct seccomp_options wanted = {
-        .arch = NATIVE_ARCH, .network = options->network, .flags = SECCOMP_ALLOW_PTRACE};
+        .arch = SECCOMP_NATIVE_ARCH, .network = options->network, .flags = SECCOMP_ALLOW_PTRACE};
     int error = abi < 0 ? abi : fill_rules(options, rules, paths);
     int count = error ? error : seccomp_compile(&wanted, code, SECCOMP_MAX_INSNS);
     if (count < 0) {
