@@ -6,8 +6,8 @@ CPython's own come with an interpreter. They run as they are, then with `sandbox
 place under a policy that changes nothing: whoever passes, fails or is skipped must be the same.
 Then confined by `workspace_write` on a scratch directory: what fails there must be what
 foreign_confined.txt lists. For the version that runs this the checkout itself is tested, for others
-it is built below build/foreign. Then likewise those of anyio, trio and psutil, by this version alone
-(foreign_suites.py). `--short`: half of CPython's, for CI.
+it is built below build/foreign. Then likewise those of anyio, trio and psutil, by this version
+alone (foreign_suites.py). `--short`: half of CPython's, for CI.
 """
 
 from __future__ import annotations

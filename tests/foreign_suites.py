@@ -1,7 +1,8 @@
 """The process tests of anyio, trio and psutil for foreign.py, in pinned versions.
 
-Each comes from its package of the index, is unpacked below build/foreign/suites, and runs by pytest in an
-environment of its own there, with the checkout's `sandbox`. foreign_plugin.py is within.
+Each comes from its package of the index, is unpacked below build/foreign/suites, and runs by pytest
+in an environment of its own there, with the checkout's `sandbox` and foreign_plugin.py. psutil's
+take seven minutes when they are confined: they wait in vain for what foreign_confined.txt says.
 """
 
 from __future__ import annotations
