@@ -77,12 +77,8 @@ SUITES = (
     Suite(
         "trio",
         "empty",
-        (
-            "-p",
-            "trio._tests.pytest_plugin",
-            "--run-slow",
-            "--pyargs",
-            "trio._tests.test_subprocess",
+        tuple(
+            "-p trio._tests.pytest_plugin --run-slow --pyargs trio._tests.test_subprocess".split()
         ),
     ),
     Suite("psutil", "psutil", ("tests/test_process.py",)),
