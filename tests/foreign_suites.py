@@ -31,6 +31,7 @@ PACKAGES = (
     "trustme==1.2.1",
 )
 SOURCES = ("anyio==4.16.0", "psutil==7.2.2")  # whose tests are not in their wheels
+TRIO_PLUGIN = "trio._tests.pytest_plugin"
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,7 @@ SUITES = (
     Suite(
         "trio",
         "empty",
-        tuple(
-            "-p trio._tests.pytest_plugin --run-slow --pyargs trio._tests.test_subprocess".split()
-        ),
+        ("-p", TRIO_PLUGIN, "--run-slow", "--pyargs", "trio._tests.test_subprocess"),
     ),
     Suite("psutil", "psutil", ("tests/test_process.py",)),
 )
