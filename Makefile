@@ -36,7 +36,7 @@ help:
 	@echo 'make afl       AFL++ on what C reads for ten minutes (ARGS=60: for one)'
 	@echo 'make valgrind  the same programs on what was found, under memcheck'
 	@echo 'make soak      thousands of commands, killed callers, hundreds of sandboxes'
-	@echo 'make foreign   the tests of subprocess and asyncio themselves, with the drop-in in place'
+	@echo 'make foreign   the tests of subprocess, asyncio, anyio, trio and psutil, with the drop-in in place'
 	@echo 'make clean     removes what the others made'
 
 # The environment: made anew when what is installed in it changes.

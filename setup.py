@@ -3,6 +3,7 @@
 On Linux three things are compiled: the extension `_sandcore._core` (the Cython binding and the
 whole C core), and beside it two static executables without a C library: `sandcore-helper`, and
 `sandcore-exec`, which holds the helper too. Elsewhere nothing is, and the package is pure Python.
+The extension is for the stable ABI: a wheel serves the version that builds it and all that follow.
 
 Environment: `SANDCORE_STRICT=1` makes warnings in our C errors; `SANDCORE_SANITIZE=1` has UBSan in
 core and helper end the process at undefined behaviour (ASan takes a C library, which the helper
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -40,6 +42,14 @@ HELPER_CORE = (
     "stamp.c",
     "mem.c",
 )
+
+# Free-threaded interpreters have none (before 3.15): each gets a wheel of its own.
+STABLE_ABI = (
+    []
+    if sysconfig.get_config_var("Py_GIL_DISABLED")
+    else [("Py_LIMITED_API", hex(sys.hexversion & 0xFFFF0000))]
+)
+TAG = "cp{}{}".format(*sys.version_info)
 
 WARNINGS = ["-Wall", "-Wextra"]
 STRICT = ["-Wconversion", "-Werror"] if os.environ.get("SANDCORE_STRICT") == "1" else []
@@ -71,11 +81,18 @@ HELPER_FLAGS = [
     "-U_FORTIFY_SOURCE",
     "-Wl,--gc-sections,-z,noexecstack,-z,relro,--build-id=none",
 ]
+# What a machine needs besides: for old processors gcc calls its own library for atomics there.
+MACHINE_FLAGS = {"aarch64": ["-mno-outline-atomics"]}
 
 
 def sources(pattern: str) -> list[str]:
     """Paths under the package, relative to the project and in a fixed order."""
     return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / PACKAGE).glob(pattern))
+
+
+def helper_flags(platform: str = sysconfig.get_platform()) -> list[str]:
+    """How helper and launcher are compiled for a platform, such as `linux-aarch64`."""
+    return [*HELPER_FLAGS, *MACHINE_FLAGS.get(platform.rpartition("-")[2], [])]
 
 
 def extensions(platform: str) -> list[Extension]:
@@ -91,6 +108,8 @@ def extensions(platform: str) -> list[Extension]:
         depends=["setup.py", *sources("core/*.c"), *headers, *sources("binding/*.px[di]")],
         extra_compile_args=["-fvisibility=hidden", "-Wno-sign-compare"],
         extra_link_args=LINK_FLAGS,
+        define_macros=[("CYTHON_USE_MODULE_STATE", "1"), *STABLE_ABI],
+        py_limited_api=bool(STABLE_ABI),
     )
     helper = Extension(
         f"_sandcore.{HELPER}",
@@ -143,11 +162,19 @@ class BuildCompiled(build_ext):
         )
         super().build_extension(ext)
 
+    def copy_extensions_to_source(self) -> None:
+        super().copy_extensions_to_source()
+        # One of another name, for one version or another ABI, would be loaded in the place of this.
+        name = os.path.basename(self.get_ext_filename("_sandcore._core"))
+        for built in (ROOT / PACKAGE).glob("_core.*.so"):
+            if built.name != name:
+                built.unlink()
+
     def build_executable(self, ext: Extension) -> None:
         target = self.get_ext_fullpath(ext.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         includes = [f"-I{path}" for path in ext.include_dirs]
-        self.spawn([*require.compiler(), *HELPER_FLAGS, *includes, *ext.sources, "-o", target])
+        self.spawn([*require.compiler(), *helper_flags(), *includes, *ext.sources, "-o", target])
 
 
 class InstallLauncher(install_data):
@@ -165,4 +192,5 @@ if __name__ == "__main__":
         cmdclass={"build_ext": BuildCompiled, "install_data": InstallLauncher},
         # Elsewhere there is none to install. What it is says the command.
         data_files=[("bin", [])] if extensions(sys.platform) else [],
+        options={"bdist_wheel": {"py_limited_api": TAG}} if STABLE_ABI else {},
     )

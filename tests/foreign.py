@@ -6,7 +6,8 @@ CPython's own come with an interpreter. They run as they are, then with `sandbox
 place under a policy that changes nothing: whoever passes, fails or is skipped must be the same.
 Then confined by `workspace_write` on a scratch directory: what fails there must be what
 foreign_confined.txt lists. For the version that runs this the checkout itself is tested, for others
-it is built below build/foreign. `--short`: half of the suites, for CI.
+it is built below build/foreign. Then likewise those of anyio, trio and psutil, by this version
+alone (foreign_suites.py). `--short`: half of CPython's, for CI.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import foreign_suites
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -90,12 +95,34 @@ def outcomes(python: str, sources: Path, how: str, names: tuple[str, ...]) -> di
     return found
 
 
-def differing(python: str, sources: Path, how: str, plain: dict[str, str], names: tuple[str, ...]):
+# Runs tests (plain, unchanged or confined; these names, or all) and says what came of each.
+Run = Callable[[str, tuple[str, ...]], dict[str, str]]
+
+
+def differing(run: Run, how: str, plain: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
     """Tests of which something else came than in the plain run, twice: some depend on the clock."""
-    found = outcomes(python, sources, how, names)
+    found = run(how, names)
     once = tuple(name for name in plain if found.get(name) != plain[name])
-    again = outcomes(python, sources, how, once) if once else {}
+    again = run(how, once) if once else {}
     return {name: again.get(name, "lost") for name in once if again.get(name) != plain[name]}
+
+
+def compared(title: str, run: Run, names: tuple[str, ...]) -> list[str]:
+    """Runs suites three times; what is wrong."""
+    plain = run("plain", names)
+    wrong = [] if plain else [f"{title} plain: nothing ran"]
+    unchanged = differing(run, "unchanged", plain, names)
+    wrong += [f"{title} unchanged: {name}: {what}" for name, what in unchanged.items()]
+    confined = differing(run, "confined", plain, names)
+    known = listed()
+    wrong += [f"{title} confined: {n}: {what}" for n, what in confined.items() if n not in known]
+    ran = {name for name in known if plain.get(name) == "pass"}
+    wrong += [f"{title} confined: {name} passes: strike it" for name in ran - set(confined)]
+    skipped = sum(what == "skip" for what in plain.values())
+    failed = sum(what == "fail" for what in plain.values())
+    counts = f"{len(plain)} tests, {skipped} skipped, {failed} failed"
+    print(f"{title}: {counts}; {len(confined)} differ confined", flush=True)
+    return wrong
 
 
 def listed() -> set[str]:
@@ -120,25 +147,13 @@ def sources_for(python: str, version: str) -> Path:
 
 
 def check(python: str, names: tuple[str, ...]) -> list[str]:
-    """Runs the suites of one interpreter three times; what is wrong."""
+    """Runs the suites of one interpreter; what is wrong."""
     ask = "import sys, test.test_subprocess; print(*sys.version_info[:2], sep='.')"
     asked = subprocess.run([python, "-c", ask], capture_output=True, text=True)
     if asked.returncode != 0:
         return [f"{python}: has no tests: apt-get install libpython3-testsuite, or use pyenv"]
     version = asked.stdout.strip()
-    sources = sources_for(python, version)
-    plain = outcomes(python, sources, "plain", names)
-    wrong = [f"{version} {how}: {n}" for how, n in [("plain", "nothing ran")] if not plain]
-    unchanged = differing(python, sources, "unchanged", plain, names)
-    wrong += [f"{version} unchanged: {name}: {what}" for name, what in unchanged.items()]
-    confined = differing(python, sources, "confined", plain, names)
-    known = listed()
-    wrong += [f"{version} confined: {n}: {what}" for n, what in confined.items() if n not in known]
-    ran = {name for name in known if plain.get(name) == "pass"}
-    wrong += [f"{version} confined: {name} passes: strike it" for name in ran - set(confined)]
-    skipped = sum(what == "skip" for what in plain.values())
-    print(f"{version}: {len(plain)} tests, {skipped} skipped; {len(confined)} differ confined")
-    return wrong
+    return compared(version, partial(outcomes, python, sources_for(python, version)), names)
 
 
 def interpreters() -> list[str]:
@@ -160,6 +175,10 @@ def main() -> int:
     given = parser.parse_args()
     pythons = given.pythons or (interpreters()[:1] if given.short else interpreters())
     wrong = [line for one in pythons for line in check(one, SHORT if given.short else WHOLE)]
+    if not given.short and not given.pythons:
+        foreign_suites.prepare()
+        for suite in foreign_suites.SUITES:
+            wrong += compared(suite.name, suite.outcomes, ())
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0

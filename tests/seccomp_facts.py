@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -245,3 +247,21 @@ def expected(v: Variant, name: str, args: Sequence[int] = ()) -> int:
     if name in RULED:
         return ALLOW if passes(v, name, args) else DENY
     return ALLOW
+
+
+def header_numbers(source: str, compiler: str = "gcc") -> dict[str, int]:
+    """What a kernel header says, up to the highest number that was reviewed."""
+    done = subprocess.run(
+        [compiler, "-E", "-dM", "-xc", "-"],
+        input=source,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(re.findall(r"#define __NR_?(\w+) (\w+)", done.stdout))
+    while any(not value.isdigit() for value in found.values()):
+        found = {
+            name: found.get(re.sub("^__NR_?", "", value), value) for name, value in found.items()
+        }
+    reviewed = {name: int(value) for name, value in found.items()}
+    return {name: value for name, value in reviewed.items() if value <= lib.SYSCALLS_HIGHEST}

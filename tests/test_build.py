@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import stat
@@ -11,12 +10,11 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import require
+from setupkit import ROOT, setup_file
 
-ROOT = Path(__file__).resolve().parent.parent
 NOT_SOURCES = (".git", ".venv", "build", "dist", "*.egg-info", "*.so", "__pycache__", ".*_cache")
 HELPER = "_sandcore/sandcore-helper"
 # Whether it builds is asked here, not how fast the binding runs.
@@ -54,25 +52,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture
-def setup_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """setup.py as a module; it sets nothing up when imported."""
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    spec = importlib.util.spec_from_file_location("sandcore_setup", ROOT / "setup.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def pythons() -> dict[str, Path]:
-    """Version -> interpreter, of those on this machine that we support and that have headers."""
+    """Version -> interpreter, of those on this machine that a wheel built here is for."""
     found: dict[str, Path] = {}
     places = [Path(home) for home in os.environ.get("PATH", "").split(os.pathsep)]
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     places += sorted(versions.glob("3.*/bin"))
     for place in places:
-        for minor in range(11, 16):
+        for minor in range(sys.version_info.minor, 16):
             name = f"python3.{minor}"
             if name not in found and os.path.exists(place / name) and works(place / name, minor):
                 found[name] = place / name
@@ -80,12 +67,8 @@ def pythons() -> dict[str, Path]:
 
 
 def works(candidate: Path, minor: int) -> bool:
-    """Whether an interpreter starts (a pyenv shim may not) and can compile and make a venv."""
-    program = (
-        "import ensurepip, os, sys, sysconfig, venv; "
-        "header = os.path.join(sysconfig.get_path('include'), 'Python.h'); "
-        f"sys.exit(not os.path.exists(header) or sys.version_info[:2] != (3, {minor}))"
-    )
+    """Whether an interpreter starts (a pyenv shim may not) and can make an environment."""
+    program = f"import sys, venv; sys.exit(sys.version_info[:2] != (3, {minor}))"
     return subprocess.run([candidate, "-c", program], capture_output=True).returncode == 0
 
 
@@ -124,8 +107,11 @@ def test_the_wheel_holds_the_extension_the_helper_and_no_sources(built: Path) ->
         mode = archive.getinfo(HELPER).external_attr >> 16
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     assert mode & 0o111 == 0o111 and stat.S_ISREG(mode)
-    assert [name for name in names if name.startswith("_sandcore/_core.")]
-    assert {"_sandcore/py.typed", "sandbox/py.typed", "_sandcore/__init__.py"} <= set(names)
+    tag = "cp{}{}".format(*sys.version_info)
+    assert wheel.name.startswith("sandcore-") and f"-{tag}-abi3-linux_" in wheel.name
+    assert [name for name in names if "_core" in name] == ["_sandcore/_core.abi3.so"]
+    assert {"_sandcore/py.typed", "_sandcore/__init__.py", "_sandcore/__init__.pyi"} <= set(names)
+    assert {"_sandcore/sandcore-exec", "sandbox/py.typed"} <= set(names)
     shipped = {f"sandbox/profiles/{path.name}" for path in ROOT.glob("src/sandbox/profiles/*")}
     assert shipped and shipped <= set(names)
     public = {"_sandcore/include/sandcore.h", "_sandcore/include/sandcore.pxd"}
@@ -150,18 +136,32 @@ def test_the_helper_is_static_and_asks_for_no_executable_stack(built: Path, tmp_
     assert " RW " in stack
 
 
+# In an environment: a command that may write in one place and in no other.
+CONFINED = """
+import os, sandbox, sys, warnings
+warnings.simplefilter("ignore")
+os.mkdir("work")
+with sandbox.Sandbox(sandbox.workspace_write(), workspace="work") as box:
+    tried = box.run(["sh", "-c", "touch mine; touch ../mine"])
+print(sandbox.__file__, tried.returncode, os.listdir("work"), os.path.exists("mine"))
+"""
+
+
 @pytest.mark.parametrize("name", PYTHONS)
-def test_pip_installs_it_into_a_fresh_environment(name: str, tmp_path: Path) -> None:
-    python = PYTHONS[name]
-    source = checkout(tmp_path / "checkout")
-    check(python, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+def test_one_wheel_is_installed_and_confines_in_each_version(
+    name: str, built: Path, tmp_path: Path
+) -> None:
+    (wheel,) = built.glob("*.whl")
+    check(PYTHONS[name], "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     own = tmp_path / "venv" / "bin"
-    check(own / "python", *PIP, "install", source, cwd=tmp_path)
-    program = (
-        "import os, _sandcore, sandbox; home = os.path.dirname(_sandcore.__file__); "
-        "print(os.access(os.path.join(home, 'sandcore-helper'), os.X_OK))"
-    )
-    assert check(own / "python", "-c", program, cwd=tmp_path) == "True\n"
+    check(sys.executable, *PIP, "--python", own / "python", "install", wheel, cwd=tmp_path)
+    home = check(own / "python", "-c", "import sandbox; print(sandbox.__file__)", cwd=tmp_path)
+    assert home.startswith(str(tmp_path))
+    for isolation in ("landlock", "auto"):
+        place = tmp_path / isolation
+        place.mkdir()
+        tried = run(own / "python", "-c", CONFINED, cwd=place, SANDBOX_ISOLATION=isolation)
+        assert (tried.stdout, tried.stderr) == (f"{home.strip()} 1 ['mine'] False\n", "")
     assert run(own / "sandcore-exec", "--help", cwd=tmp_path).stdout.startswith("usage: ")
     done = run(own / "sandbox", "--version", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -194,9 +194,9 @@ def test_an_extension_that_does_not_load_is_not_called_missing(tmp_path: Path) -
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_on_macos_nothing_is_compiled(setup_file: ModuleType) -> None:
-    assert setup_file.extensions("darwin") == []
-    names = [extension.name for extension in setup_file.extensions("linux")]
+def test_on_macos_nothing_is_compiled() -> None:
+    assert setup_file().extensions("darwin") == []
+    names = [extension.name for extension in setup_file().extensions("linux")]
     assert names == ["_sandcore._core", "_sandcore.sandcore-helper", "_sandcore.sandcore-exec"]
 
 

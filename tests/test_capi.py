@@ -157,6 +157,24 @@ def test_a_policy_goes_through_its_bytes(client: Client, workspace: Path) -> Non
     assert client.api.policy_open(spaces.blob, len(spaces.blob), out) == -errno.EINVAL
 
 
+def test_what_a_later_header_asks_for_is_refused_and_not_ignored(
+    client: Client, workspace: Path
+) -> None:
+    ffi = client.ffi
+    known = ffi.sizeof("struct sandcore_options")
+    space = ffi.new("uint64_t[]", known // 8 + 2)
+    options = ffi.cast("struct sandcore_options *", space)
+    options.size = known + 16
+    out = ffi.new("struct sandcore_policy **")
+    assert client.api.policy_compile(options, out) == 0
+    client.api.policy_close(out[0])
+    space[known // 8 + 1] = 1
+    assert client.api.policy_compile(options, out) == -errno.EINVAL
+    options.size = known
+    assert client.api.policy_compile(options, out) == 0
+    client.api.policy_close(out[0])
+
+
 def test_what_makes_no_sense_is_refused(client: Client, workspace: Path) -> None:
     assert client.compile(workspace, network=9) == -errno.EINVAL
     assert client.compile(workspace, size=8) == -errno.EINVAL

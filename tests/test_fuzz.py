@@ -13,11 +13,16 @@ sys.path.insert(0, str(TESTS / "fuzz"))
 import fuzzing
 import seeds
 
-# A check of the core for each of these programs, which must find that it is missing.
+# A check in what each of these programs calls, which must find that it is missing.
 CHECKS = {
-    "blob": ("policy.c", "path < view->header->string_bytes &&", ""),
-    "request": ("wire.c", "cursor < end", "cursor <= end"),
-    "reply": ("packet.c", "CMSG_LEN(sizeof(int32_t) * max)", "CMSG_SPACE(sizeof(int32_t) * max)"),
+    "blob": ("core/policy.c", "path < view->header->string_bytes &&", ""),
+    "request": ("core/wire.c", "cursor < end", "cursor <= end"),
+    "reply": (
+        "core/packet.c",
+        "CMSG_LEN(sizeof(int32_t) * max)",
+        "CMSG_SPACE(sizeof(int32_t) * max)",
+    ),
+    "file": ("launcher/file.c", "span->size <= header->size - span->at", "1"),
 }
 
 
@@ -49,9 +54,9 @@ def test_a_check_that_is_left_out_is_missed(
     program: str, built: Path, tmp_path: Path, inputs: Path
 ) -> None:
     name, check, instead = CHECKS[program]
-    text = (fuzzing.SOURCES / "core" / name).read_text()
+    text = (fuzzing.SOURCES / name).read_text()
     assert text.count(check) == 1
-    changed = tmp_path / name
+    changed = tmp_path / Path(name).name
     changed.write_text(text.replace(check, instead))
     fuzzing.link(program, tmp_path / program, built / fuzzing.LIBRARY, instead=[changed])
     files = sorted((inputs / program).iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import require
+from setupkit import ROOT, setup_file
 
-ROOT = Path(__file__).resolve().parent.parent
 SANDBOX = ROOT / "src" / "sandbox"
 CORE = ROOT / "src" / "_sandcore" / "core"
 HELPER = ROOT / "src" / "_sandcore" / "helper"
@@ -209,20 +208,10 @@ def inner_imports(path: Path) -> set[str]:
     return found
 
 
-def from_setup(name: str) -> tuple[str, ...]:
-    """A table of setup.py."""
-    spec = importlib.util.spec_from_file_location("sandcore_setup", ROOT / "setup.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    value: tuple[str, ...] = getattr(module, name)
-    return value
-
-
 def freestanding() -> list[Path]:
     """The sources of sandcore-helper and sandcore-exec."""
     ours = [path for home in (HELPER, LAUNCHER) for path in sorted(home.glob("*.c"))]
-    return [*ours, *(CORE / name for name in from_setup("HELPER_CORE"))]
+    return [*ours, *(CORE / name for name in setup_file().HELPER_CORE)]
 
 
 def includes(path: Path) -> set[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import subprocess
 
 import pytest
 from bpfsim import ALLOW, ASK, KILL_PROCESS, Program, refuse
@@ -32,6 +30,7 @@ from seccomp_facts import (
     Variant,
     argument_classes,
     expected,
+    header_numbers,
     numbers,
 )
 
@@ -60,20 +59,6 @@ def test_no_number_stands_in_the_table_twice_and_none_is_above_what_was_reviewed
 def test_no_name_stands_in_the_table_twice() -> None:
     names = [ffi.string(row.name) for row in rows()]
     assert len(names) == len(set(names))
-
-
-def header_numbers(source: str) -> dict[str, int]:
-    """What a kernel header says, up to the highest number that was reviewed."""
-    done = subprocess.run(
-        ["gcc", "-E", "-dM", "-xc", "-"], input=source, capture_output=True, text=True, check=True
-    )
-    found = dict(re.findall(r"#define __NR_?(\w+) (\w+)", done.stdout))
-    while any(not value.isdigit() for value in found.values()):
-        found = {
-            name: found.get(re.sub("^__NR_?", "", value), value) for name, value in found.items()
-        }
-    reviewed = {name: int(value) for name, value in found.items()}
-    return {name: value for name, value in reviewed.items() if value <= lib.SYSCALLS_HIGHEST}
 
 
 def test_every_call_of_the_kernel_headers_is_in_the_table_with_its_number() -> None:
@@ -187,19 +172,20 @@ def test_arguments_decide_as_the_facts_say(variant: Variant, name: str) -> None:
         assert answer == expected(variant, name, args), [hex(a) for a in args]
 
 
-def test_the_options_open_and_close_what_they_name() -> None:
+@pytest.mark.parametrize("arch", [X86_64, AARCH64])
+def test_the_options_open_and_close_what_they_name(arch: int) -> None:
     """Twins: with everything else alike the one option turns the answer."""
     for name, flag in (("ptrace", 1), ("shmget", 2), ("connect", 4)):
-        number = numbers(X86_64)[name]
-        assert Variant(X86_64, NONE, 0).compile().run(number, (), X86_64) == DENY
-        assert Variant(X86_64, NONE, flag).compile().run(number, (), X86_64) == ALLOW
-    connect = numbers(X86_64)["connect"]
-    assert Variant(X86_64, FULL, 0).compile().run(connect, (), X86_64) == ALLOW
+        number = numbers(arch)[name]
+        assert Variant(arch, NONE, 0).compile().run(number, (), arch) == DENY
+        assert Variant(arch, NONE, flag).compile().run(number, (), arch) == ALLOW
+    connect = numbers(arch)["connect"]
+    assert Variant(arch, FULL, 0).compile().run(connect, (), arch) == ALLOW
     for network in (NONE, FULL):
-        assert Variant(X86_64, network, SUPERVISED).compile().run(connect, (), X86_64) == ASK
-    unix = (numbers(X86_64)["socket"], (1, 1, 0), X86_64)
-    assert Variant(X86_64, FULL, 0).compile().run(*unix) == DENY
-    assert Variant(X86_64, FULL, SUPERVISED).compile().run(*unix) == ALLOW
+        assert Variant(arch, network, SUPERVISED).compile().run(connect, (), arch) == ASK
+    unix = (numbers(arch)["socket"], (1, 1, 0), arch)
+    assert Variant(arch, FULL, 0).compile().run(*unix) == DENY
+    assert Variant(arch, FULL, SUPERVISED).compile().run(*unix) == ALLOW
 
 
 @each_variant

@@ -1,10 +1,10 @@
 """Fuzzing and valgrind of the C that reads bytes: `fuzzing.py afl [SECONDS]`, `... valgrind`.
 
-Each program of PROGRAMS is a file here, built with drive.c, the core and the helper, in one of
-three ways: by gcc with ASan and UBSan for the tests (`build`, `run`), by afl-clang-fast with both
-for AFL++, and plain for valgrind. What AFL++ found of interest is kept in build/fuzz, is where the
-next run goes on, and is what valgrind sees too. Ends with status 1 when something was found, and
-says where.
+Each program of PROGRAMS is a file here, built with drive.c, the core, the helper and the launcher's
+reader, in one of three ways: by gcc with ASan and UBSan for the tests (`build`, `run`), by
+afl-clang-fast with both for AFL++, and plain for valgrind. What AFL++ found of interest is kept in
+build/fuzz, is where the next run goes on, and is what valgrind sees too. Ends with status 1 when
+something was found, and says where.
 
 Memcheck of Debian 12 knows neither pidfd_open nor a clone that is not a fork, so no command can
 be started below it, nor can the helper serve (it ends with ENOSYS): what is checked is what reads.
@@ -25,13 +25,18 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SOURCES = ROOT / "src" / "_sandcore"
 HOME = ROOT / "build" / "fuzz"
-PROGRAMS = ("blob", "request", "order", "reply", "layout", "proc")
+PROGRAMS = ("blob", "request", "order", "reply", "layout", "proc", "file")
 
 BASE = ("-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-fno-omit-frame-pointer")
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CORE = f"-I{SOURCES / 'core'}"
 # First kernel/, whose sys.h stands in the place of the core's.
-HELPER = (f"-I{HERE / 'kernel'}", CORE, f"-I{SOURCES / 'helper'}")
+HELPER = (
+    f"-I{HERE / 'kernel'}",
+    CORE,
+    f"-I{SOURCES / 'helper'}",
+    f"-I{SOURCES / 'launcher'}",
+)
 LIBRARY = "library.a"
 LEFT_OUT = {"start.c", "mem.c"}  # the helper's entry, and what a C library has
 
@@ -77,6 +82,7 @@ def build(
     out.mkdir(parents=True, exist_ok=True)
     jobs = [(path, (CORE,)) for path in sorted((SOURCES / "core").glob("*.c"))]
     jobs += [(path, HELPER) for path in sorted((SOURCES / "helper").glob("*.c"))]
+    jobs += [(SOURCES / "launcher" / "file.c", HELPER)]
     jobs += [(HERE / name, HELPER) for name in ("drive.c", "fuzz.c", "kernel.c")]
     jobs = [job for job in jobs if job[0].name not in LEFT_OUT]
 

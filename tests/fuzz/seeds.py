@@ -16,6 +16,7 @@ from pathlib import Path
 
 import _sandcore as core
 from sandbox.backends.basis import compile_with_basis
+from sandbox.backends.compiled import compile_file
 from sandbox.backends.ground import in_landlock, in_namespaces
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import read_only, workspace_write
@@ -147,6 +148,15 @@ def processes() -> Iterator[bytes]:
             yield b"\0\0" + b"".join(bytes([len(name)]) + name + one * 2 for name in names)
 
 
+def files(place: Path) -> Iterator[bytes]:
+    """Compiled policies, each for all isolations that there are."""
+    work = place / "work"
+    work.mkdir()
+    for policy in (read_only(), workspace_write(), workspace_write(str(work), network="full")):
+        compile_file(policy, str(place / "file"), str(work))
+        yield (place / "file").read_bytes()
+
+
 def orders() -> Iterator[bytes]:
     yield b"\1" + struct.pack("<II", LANE, 100)
     yield b"\0" + struct.pack("<IIQ", DIRECT, 0, 2**63 + 1)
@@ -161,6 +171,7 @@ def write_all(out: Path) -> None:
         place = Path(scratch)
         requests(place)
         policies = list(blobs(scratch))
+        compiled = list(files(place))
         recorded = {
             name: [path.read_bytes() for path in sorted(place.glob(f"{name}-*"))]
             for name in ("request", "order")
@@ -173,6 +184,7 @@ def write_all(out: Path) -> None:
         "reply": list(replies()),
         "layout": list(layouts(policies)),
         "proc": list(processes()),
+        "file": compiled,
     }
     for name, inputs in seeds.items():
         home = out / name

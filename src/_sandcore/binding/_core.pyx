@@ -1,8 +1,10 @@
 # cython: language_level=3, embedsignature=False
+# cython: freethreading_compatible=True, subinterpreters_compatible=own_gil
 """The binding over the C core: turns Python values into plans and blobs, and outcomes back.
 
 It decides nothing and makes no system call of its own but close, getpid and getpgrp; what happens, and why,
-stands in core/ and helper/."""
+stands in core/ and helper/. What two threads may use at once changes in a critical section of its object, which
+the GIL is where there is one; a section, too, is given up wherever the GIL is."""
 cimport cython
 from collections import namedtuple
 from os import getcwdb, strerror, urandom

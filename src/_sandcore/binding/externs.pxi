@@ -286,6 +286,7 @@ cdef extern from "syscalls.h" nogil:
     const char *syscalls_rule_text(uint32_t rule)
 
 cdef extern from "seccomp.h" nogil:
+    const uint32_t SECCOMP_NATIVE_ARCH
     enum: SECCOMP_NET_NONE
     enum: SECCOMP_NET_FULL
     enum: SECCOMP_ALLOW_PTRACE

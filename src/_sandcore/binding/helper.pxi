@@ -46,6 +46,7 @@ cdef class Helper:
             self.ordered_processes = ahead
             self.ordered = client_order_lane(&self.c, self.ordered_processes)
 
+    @cython.critical_section
     def settle(self):
         """Waits until it serves. StageError as above. Idempotent; not for two threads at once."""
         cdef stage_report report
@@ -88,6 +89,7 @@ cdef class Helper:
         A file that is replaced there loses its mask until the next helper is started."""
         return self.c.unwatched
 
+    @cython.critical_section
     def take_scratch(self):
         """Fds of the sandbox's own writable directories, in the order of the policy's mounts.
 
@@ -99,6 +101,7 @@ cdef class Helper:
                 self.c.scratch[i] = -1
         return tuple(found)
 
+    @cython.critical_section
     def close(self):
         """Ends the helper and everything in it. Idempotent.
 
@@ -117,6 +120,7 @@ cdef class Helper:
             client_close(&self.c)
             self.cancel()
 
+    @cython.critical_section
     def lane(self, uint32_t processes=0):
         """Opens a lane. StageError when it could not confine itself; LaneLost without a helper.
 

@@ -1,17 +1,6 @@
 # What this host offers, and the tables in words.
 
-cdef extern from *:
-    """
-    #include <linux/audit.h>
-    #if defined(__x86_64__)
-    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_X86_64
-    #else
-    #define SANDCORE_NATIVE_ARCH AUDIT_ARCH_AARCH64
-    #endif
-    """
-    const uint32_t NATIVE_ARCH_C "SANDCORE_NATIVE_ARCH"
-
-NATIVE_ARCH = NATIVE_ARCH_C
+NATIVE_ARCH = SECCOMP_NATIVE_ARCH
 NET_NONE = SECCOMP_NET_NONE
 NET_FULL = SECCOMP_NET_FULL
 FILTER_ALLOW_PTRACE = SECCOMP_ALLOW_PTRACE

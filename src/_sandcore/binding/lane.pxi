@@ -6,8 +6,8 @@ _FILE_KINDS = {
     "create": WIRE_FILE_CREATE, "make": WIRE_FILE_MAKE, "remove": WIRE_FILE_REMOVE,
     "clear": WIRE_FILE_CLEAR}
 _FILE_WITHOUT_FD = frozenset(("make", "remove", "clear"))
-# A file system that hangs, hangs its lane.
-cdef int64_t _FILE_PATIENCE_NS = 30 * 1000000000
+cdef enum:
+    _FILE_PATIENCE_S = 30  # a file system that hangs, hangs its lane
 
 
 @cython.final
@@ -37,12 +37,16 @@ cdef class Lane:
 
     def __dealloc__(self):
         self.running = False
-        self.close()
+        self.end()
         if self.pidfd >= 0:
             close(self.pidfd)
 
+    @cython.critical_section
     def close(self):
         """Ends the lane and what runs in it; a thread in `run` gets LaneLost. Idempotent."""
+        self.end()
+
+    cdef void end(self) noexcept:
         self.closed = True
         if self.socket < 0:
             return
@@ -61,6 +65,7 @@ cdef class Lane:
     cdef bint is_open(self):
         return self.owner == getpid() and not (self.closed or self.helper.closed)
 
+    @cython.critical_section
     def run(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
             limits=(), bytes input=None, int stdin=-1, int stdout=-1, int stderr=-1,
             Py_ssize_t out_cap=0, Py_ssize_t err_cap=0, timeout=None, bint keep_session=False,
@@ -128,9 +133,10 @@ cdef class Lane:
         finally:
             self.running = False
             if self.closed:
-                self.close()
+                self.end()
             run_free(&state)
 
+    @cython.critical_section
     def start(self, programs, argv, bytes env not None, int env_count, bytes cwd not None, *,
               fds, limits=(), timeout=None, bint terminal=False, uint64_t memory=0):
         """Starts a command that goes on by itself; `wait` has what comes of it.
@@ -170,6 +176,7 @@ cdef class Lane:
         self.leave(progress, &reply, NULL)
         return 0
 
+    @cython.critical_section
     def wait(self, timeout=None):
         """The Outcome of the command that was started, or None if it is not over within so many
         seconds. By one thread at a time. Raises LaneLost, and what a Python signal handler raises;
@@ -214,10 +221,11 @@ cdef class Lane:
         else:
             self.outcome = _started_outcome(reply, attempts)
         if self.closed:
-            self.close()
+            self.end()
         if progress != RUN_DONE:
             raise LaneLost(f"the sandbox was lost: {strerror(-progress)}")
 
+    @cython.critical_section
     def file(self, str what, bytes path not None, *, int directory=-1, int mode=0,
              bint follow=True):
         """Reaches one file with the rights of a command; between commands.
@@ -238,7 +246,7 @@ cdef class Lane:
         cdef int error
         cdef const uint8_t *at
         cdef size_t size
-        cdef int64_t until = packet_now() + _FILE_PATIENCE_NS
+        cdef int64_t until = packet_now() + _FILE_PATIENCE_S * <int64_t>1000000000
         if not self.is_open():
             raise LaneLost("the lane is closed")
         if self.running:
@@ -276,8 +284,9 @@ cdef class Lane:
                 close(fd)
             self.running = False
             if self.closed:
-                self.close()
+                self.end()
 
+    @cython.critical_section
     def kill(self):
         """Asks the lane to end the command that runs, and all below it. Does not wait."""
         cdef uint32_t kind = WIRE_KILL
@@ -286,6 +295,7 @@ cdef class Lane:
             with nogil:
                 packet_send(self.socket, &kind, sizeof(kind), NULL, 0)
 
+    @cython.critical_section
     def signal(self, int number):
         """Sends a signal to the command that was started, and to nothing below it; nothing happens
         when it has ended. OSError."""

@@ -113,9 +113,10 @@ cdef class Policy:
                 made = policy_ruleset(&self.view, &failed)
             if made < 0:
                 raise StageError("landlock", -made, failed)
-            if self.ruleset_fd < 0:
-                self.ruleset_fd = made
-            else:
+            with cython.critical_section(self):
+                if self.ruleset_fd < 0:
+                    self.ruleset_fd, made = made, -1
+            if made >= 0:
                 close(made)  # another thread was quicker
         return self.ruleset_fd
 

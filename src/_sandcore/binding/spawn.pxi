@@ -110,13 +110,18 @@ cdef class Plan:
 
     cdef bytes request(self, bytes place):
         """The request for a nursery; made once for a working directory."""
-        if self.made is None or self.made[0] != place or self.made[1] != getpid():
+        cdef tuple made
+        with cython.critical_section(self):
+            made = self.made
+        if made is None or made[0] != place or made[1] != getpid():
             request = _request(self.programs.items, self.argv.items, _block(self.env.items),
                                len(self.env.items), place, self.given_limits,
                                not self.c.flags & PLAN_NEW_SESSION, self.c.umask, 0, 0, 0,
                                self.c.group, self.targets)
-            self.made = (place, getpid(), request)
-        return self.made[2]
+            made = (place, getpid(), request)
+            with cython.critical_section(self):
+                self.made = made
+        return made[2]
 
 
 Status = namedtuple("Status", "status reaped user system max_rss")
@@ -217,11 +222,13 @@ cdef class Nursery:
 cdef Nursery _nursery_of(Policy policy):
     """An idle nursery of this process, or a new one."""
     cdef Nursery nursery
-    while policy.nurseries:
-        nursery = policy.nurseries.pop()
+    while True:
+        try:
+            nursery = policy.nurseries.pop()
+        except IndexError:  # not asked before: another thread may take the last one
+            return Nursery.make(policy, NULL)
         if nursery.owner == getpid():
             return nursery
-    return Nursery.make(policy, NULL)
 
 
 cdef bytes _block(tuple items):

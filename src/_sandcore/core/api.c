@@ -18,12 +18,6 @@
 
 enum { ABI_LEAST = 3, ASK_VERSION = 1 };
 
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#else
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#endif
-
 struct sandcore_policy {
     uint8_t *blob;
     struct policy_view view;
@@ -123,7 +117,7 @@ static int compile_with(const struct sandcore_options *options, struct policy_ru
     struct sock_filter code[SECCOMP_MAX_INSNS];
     int abi = usable_abi(), none = options->network == SECCOMP_NET_NONE;
     struct seccomp_options wanted = {
-        .arch = NATIVE_ARCH, .network = options->network, .flags = SECCOMP_ALLOW_PTRACE};
+        .arch = SECCOMP_NATIVE_ARCH, .network = options->network, .flags = SECCOMP_ALLOW_PTRACE};
     int error = abi < 0 ? abi : fill_rules(options, rules, paths);
     int count = error ? error : seccomp_compile(&wanted, code, SECCOMP_MAX_INSNS);
     if (count < 0) {
@@ -146,9 +140,22 @@ static int compile_with(const struct sandcore_options *options, struct policy_ru
     return write_blob(&parts, out);
 }
 
+/* A caller of a later header may ask for what is not known here: ignored, it would be enforced by
+ * nobody. Fields that it left zero ask for nothing. */
+static int fits(const void *given, size_t size, size_t known)
+{
+    const uint8_t *bytes = given;
+    for (size_t i = known; i < size; i++) {
+        if (bytes[i] != 0) {
+            return 0;
+        }
+    }
+    return size >= known;
+}
+
 static int policy_compile(const struct sandcore_options *options, struct sandcore_policy **out)
 {
-    if (options->size < sizeof *options || options->rule_count > POLICY_MAX_RULES ||
+    if (!fits(options, options->size, sizeof *options) || options->rule_count > POLICY_MAX_RULES ||
         (options->rule_count > 0 && options->rules == NULL)) {
         return -EINVAL;
     }
@@ -169,8 +176,8 @@ static const void *policy_blob(const struct sandcore_policy *policy, size_t *siz
 static int spawn(const struct sandcore_policy *policy, const struct sandcore_command *command,
                  int32_t *pid, int32_t *pidfd, struct sandcore_failure *failure)
 {
-    if (command->size < sizeof *command || !command->argv || !command->argv[0] || !command->envp ||
-        (command->cwd && command->cwd[0] != '/')) {
+    if (!fits(command, command->size, sizeof *command) || !command->argv || !command->argv[0] ||
+        !command->envp || (command->cwd && command->cwd[0] != '/')) {
         *failure = (struct sandcore_failure){STAGE_REQUEST, EINVAL, -1};
         *pidfd = -1;
         return -EINVAL;

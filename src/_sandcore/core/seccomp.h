@@ -36,6 +36,13 @@ enum {
                                      * about every connect; AF_UNIX stream and seqpacket allowed */
 };
 
+/* What this is compiled for. */
+#if defined(__x86_64__)
+#define SECCOMP_NATIVE_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define SECCOMP_NATIVE_ARCH AUDIT_ARCH_AARCH64
+#endif
+
 struct seccomp_options {
     uint32_t arch;    /* AUDIT_ARCH_X86_64 or AUDIT_ARCH_AARCH64; any host compiles either */
     uint32_t network; /* enum seccomp_network */

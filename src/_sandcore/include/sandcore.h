@@ -7,7 +7,8 @@
  * table. No function takes the GIL or needs it, any thread may call any of them, and none prints or
  * ends the process. Results are zero or a value, or a negative errno.
  *
- * Within a version fields are only added at the end; `size` says how many of them there are.
+ * Within a version fields are only added at the end; `size` says how many of them there are. What a
+ * caller sets beyond those that the running version knows is refused (-EINVAL), zeros are not.
  * Linux only. What a spawn cannot give is the end of a tree beyond its process group. */
 #ifndef SANDCORE_H
 #define SANDCORE_H
