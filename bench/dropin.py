@@ -17,12 +17,22 @@ TARGET = 1.05
 
 
 def measure(rounds: int) -> list[Figure]:
-    """Ratios to the standard library's own `run`, and to `asyncio` as it is."""
-    with tempfile.TemporaryDirectory() as place, asyncio.Runner() as runner:
+    """Ratios to the standard library's own `run`, and to `asyncio` as it is.
+
+    `joined`: the child joins a live sandbox, where this host has namespaces for one.
+    """
+    with (
+        tempfile.TemporaryDirectory() as place,
+        asyncio.Runner() as runner,
+        sandbox.Sandbox(sandbox.workspace_write(place)) as box,
+    ):
         policy = sandbox.workspace_write(place)
 
         def confined() -> None:
             subprocess.run(COMMAND, capture_output=True, policy=policy)
+
+        def joined() -> None:
+            subprocess.run(COMMAND, capture_output=True, sandbox=box)
 
         def through_asyncio() -> None:
             runner.run(_through_asyncio())
@@ -31,15 +41,19 @@ def measure(rounds: int) -> list[Figure]:
             with subprocess.installed(policy):
                 runner.run(_through_asyncio())
 
+        runs: dict[str, Case] = {"run": confined}
+        if box.isolation == "namespaces":
+            runs["run, joined"] = joined
         return [
-            *_beside(_plain, "run", confined, rounds),
-            *_beside(through_asyncio, "asyncio", confined_through_asyncio, rounds),
+            *_beside(_plain, runs, rounds),
+            *_beside(through_asyncio, {"asyncio": confined_through_asyncio}, rounds),
         ]
 
 
-def _beside(base: Case, name: str, case: Case, rounds: int) -> list[Figure]:
+def _beside(base: Case, cases: dict[str, Case], rounds: int) -> list[Figure]:
     floor: Callable[[int], list[float]] = lambda count: times(base, count)  # noqa: E731
-    return compare(floor, {name: case}, rounds=rounds, count=20, targets={name: TARGET})
+    targets = dict.fromkeys(cases, TARGET)
+    return compare(floor, cases, rounds=rounds, count=20, targets=targets)
 
 
 def _plain() -> None:

@@ -151,7 +151,7 @@ def check(python: str, names: tuple[str, ...]) -> list[str]:
     ask = "import sys, test.test_subprocess; print(*sys.version_info[:2], sep='.')"
     asked = subprocess.run([python, "-c", ask], capture_output=True, text=True)
     if asked.returncode != 0:
-        return [f"{python}: has no tests: apt-get install libpython3-testsuite, or use pyenv"]
+        return [f"{python}: has no tests: apt-get install libpython3.N-testsuite, or use pyenv"]
     version = asked.stdout.strip()
     return compared(version, partial(outcomes, python, sources_for(python, version)), names)
 
