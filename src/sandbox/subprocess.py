@@ -114,8 +114,9 @@ class Popen(subprocess.Popen[AnyStr]):
 
     enforcement = Enforcement("none")
 
+    # Its streams are text or bytes by arguments that are handed on: Any, where mypy guesses str.
     def __init__(
-        self,
+        self: Popen[Any],
         args: Any,
         *more: Any,
         policy: SandboxPolicy | None = None,
@@ -263,7 +264,9 @@ def _check(call: _Call) -> None:
         if value is not None:
             raise InvalidArgument(name, value, "cannot be had under a policy", "full_access()")
     if not call.restore_signals:
-        raise InvalidArgument("restore_signals", False, "a confined command ignores no signals")
+        raise InvalidArgument(
+            "restore_signals", False, "a confined command ignores no signals", "leave it out"
+        )
 
 
 def _words(call: _Call) -> tuple[list[Any], Any]:
@@ -321,13 +324,14 @@ def _confined(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     made.__kwdefaults__ = function.__kwdefaults__
     made.__doc__ = function.__doc__
+    _names[function.__name__] = made
     return made
 
 
 _names: dict[str, Any] = {**vars(subprocess), "Popen": Popen}
-run = _names["run"] = _confined(subprocess.run)
-call = _names["call"] = _confined(subprocess.call)
-check_call = _names["check_call"] = _confined(subprocess.check_call)
-check_output = _names["check_output"] = _confined(subprocess.check_output)
-getstatusoutput = _names["getstatusoutput"] = _confined(subprocess.getstatusoutput)
-getoutput = _names["getoutput"] = _confined(subprocess.getoutput)
+run: Callable[..., CompletedProcess[Any]] = _confined(subprocess.run)
+call: Callable[..., int] = _confined(subprocess.call)
+check_call: Callable[..., int] = _confined(subprocess.check_call)
+check_output: Callable[..., Any] = _confined(subprocess.check_output)
+getstatusoutput: Callable[..., tuple[int, str]] = _confined(subprocess.getstatusoutput)
+getoutput: Callable[..., str] = _confined(subprocess.getoutput)
