@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lanekit import exists, wait_for
 from spacekit import MARK, PYTHON, helpers, marked, new_mark, space
 
 import sandbox
 from sandbox import Limits, subprocess, workspace_write
-from spaces.joint import shell, state, wait_for
+from spaces.joint import shell
 
 TREE = "setsid setsid sleep 301 & (trap '' TERM HUP; sleep 302) & (sleep 303 &) ; "
 
@@ -61,7 +62,7 @@ time.sleep(30)
             caller.kill()
             caller.wait()
         wait_for(lambda: not marked(mark))
-        wait_for(lambda pids=mine: not [p for p in pids if state(p) not in ("", "Z", "X")])  # type: ignore[misc]
+        wait_for(lambda pids=mine: not any(map(exists, pids)))
     assert not (w / ".envrc").exists()
     assert len([path for path in w.iterdir() if ".envrc.planted-" in path.name]) == 3
 
