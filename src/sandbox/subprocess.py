@@ -143,13 +143,12 @@ def installed(
     workspace: Any = None,
     sandbox: Sandbox | None = None,
 ) -> Iterator[None]:
-    """While the block runs, every ``subprocess.Popen`` of this process is under the policy.
+    """While the block runs, each ``subprocess.Popen`` is under the policy, or joins ``sandbox``.
 
-    Or joins ``sandbox``.
-
-    Also one that was imported before, that other modules use (``asyncio``, anyio, trio), or that
-    other threads make; not what starts processes without it (``os.system``, ``os.posix_spawn``,
-    ``os.fork``, ``multiprocessing``). A ``sandbox.subprocess.Popen`` keeps its own policy.
+    That is each of this process: also one that was imported before, that other modules use
+    (``asyncio``, anyio, trio), or that other threads make; not what starts processes without it
+    (``os.system``, ``os.posix_spawn``, ``os.fork``, ``multiprocessing``). A
+    ``sandbox.subprocess.Popen`` keeps its own policy.
     ``workspace`` (default: the caller's directory) counts where the policy does not name one, for
     the whole block. Raises as ``Popen``, and ``InvalidArgument`` inside another such block.
     """
@@ -262,7 +261,7 @@ def _check(call: _Call) -> None:
         ("extra_groups", call.gids),
     ):
         if value is not None:
-            raise InvalidArgument(name, value, "cannot be had under a policy", "full_access()")
+            raise InvalidArgument(name, value, "cannot be had confined", "policy=full_access()")
     if not call.restore_signals:
         raise InvalidArgument(
             "restore_signals", False, "a confined command ignores no signals", "leave it out"
