@@ -87,12 +87,7 @@ def outcomes(python: str, sources: Path, how: str, names: tuple[str, ...]) -> di
         log = ROOT / "build" / f"foreign-{how}.log"
         with open(log, "w") as file:
             subprocess.run(words, cwd=work, env=env, stdout=file, stderr=file, timeout=1200)
-        found: dict[str, str] = {}
-        for line in said.read_text().splitlines():
-            what, name = line.split(" ", 1)
-            if found.get(name) != "fail":
-                found[name] = what
-    return found
+        return foreign_suites.noted(said)
 
 
 # Runs tests (plain, unchanged or confined; these names, or all) and says what came of each.

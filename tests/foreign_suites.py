@@ -34,6 +34,16 @@ SOURCES = ("anyio==4.16.0", "psutil==7.2.2")  # whose tests are not in their whe
 TRIO_PLUGIN = "trio._tests.pytest_plugin"
 
 
+def noted(said: Path) -> dict[str, str]:
+    """What stands in a file of notes: of each test pass, fail or skip, of several a failure."""
+    found: dict[str, str] = {}
+    for line in said.read_text().splitlines():
+        what, name = line.split(" ", 1)
+        if found.get(name) != "fail":
+            found[name] = what
+    return found
+
+
 @dataclass(frozen=True)
 class Suite:
     """Tests of one package: where pytest starts, below HOME, and with what arguments."""
@@ -65,12 +75,7 @@ class Suite:
             words += ["-p", "foreign_plugin", "-o", "addopts=", *self.words]
             with open(ROOT / "build" / f"foreign-{self.name}-{how}.log", "w") as log:
                 subprocess.run(words, cwd=place, env=env, stdout=log, stderr=log, timeout=1200)
-            found: dict[str, str] = {}
-            for line in said.read_text().splitlines():
-                what, name = line.split(" ", 1)
-                if found.get(name) != "fail":
-                    found[name] = what
-            return found
+            return noted(said)
 
 
 SUITES = (

@@ -169,8 +169,9 @@ def test_policies_that_take_namespaces_or_a_watch_are_refused(
         policy.with_network("loopback"),
         policy.with_limits(sandbox.Limits(wall=5)),
     ):
-        with pytest.raises(sandbox.Unenforceable):
+        with pytest.raises(sandbox.Unenforceable) as caught:
             shell(f"touch {workspace}/ran", policy=wrong)
+        assert ("sandbox=" in caught.value.mend) == (caught.value.part != "limits.wall")
         with pytest.raises(sandbox.Unenforceable), subprocess.installed(wrong):
             raise AssertionError("not reached")
     assert list(workspace.iterdir()) == []

@@ -142,3 +142,9 @@ def test_a_failed_command_is_told_from_one_that_did_not_start() -> None:
     assert not issubclass(CommandFailed, StartError)
     assert not issubclass(StartError, CommandFailed)
     assert "exited with status 3" in str(CommandFailed(FAILED))
+
+
+def test_a_long_value_does_not_bury_the_cause() -> None:
+    error = errors.InvalidArgument("policy", "x" * 5000, "is wrong", "another")
+    assert str(error) == f"policy='{'x' * 99}...: is wrong; to mend it: another"
+    assert error.value == "x" * 5000

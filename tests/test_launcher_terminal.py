@@ -13,13 +13,14 @@ import subprocess
 import termios
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
 from casekit import until
 from conftest import AsUser
 from launchkit import ISOLATIONS, Launch, policy_at
-from test_terminal import INJECT, PATIENCE, Open, suspend_a_shell, terminal
+from test_terminal import INJECT, PATIENCE, Open, stop_a_job, suspend_a_shell, terminal
 
 __all__ = ["terminal"]  # the fixture
 
@@ -57,19 +58,7 @@ def test_an_interrupt_comes_once_and_may_be_handled(terminal: Open, launch: Laun
 
 
 def test_ctrl_z_stops_the_job_and_fg_goes_on(terminal: Open, launch: Launch) -> None:
-    shell = terminal()
-    shell.shell(
-        command(launch, "echo up; for i in 1 2 3 4 5; do sleep 0.2; done; echo over; exit 9")
-    )
-    shell.expect(r"\nup")
-    shell.send("\x1a")
-    shell.expect("Stopped")
-    shell.expect("ready> ")
-    time.sleep(1.2)
-    assert b"\nover" not in shell.seen
-    shell.shell("fg")
-    shell.expect(r"\nover")
-    assert shell.status() == 9
+    stop_a_job(terminal(), partial(command, launch))
 
 
 @pytest.mark.parametrize("how", ["kill -TSTP 0", "kill -STOP $$"])

@@ -85,7 +85,7 @@ class Boundary:
         """The confinement, made anew when the host has changed under it."""
         with self._lock.held:
             if self.closed:
-                raise InvalidArgument("sandbox", "...", "is closed")
+                raise InvalidArgument("sandbox", "...", "is closed", "a new Sandbox(policy)")
             confinement = self._confinement
             if self._owner != os.getpid():
                 self._move_in()
@@ -138,7 +138,8 @@ class Boundary:
         why = ""
         for _ in range(2):
             if self._owner != os.getpid():
-                raise InvalidArgument("sandbox", "...", "was made before a fork, by its parent")
+                cause = "was made before a fork, by its parent"
+                raise InvalidArgument("sandbox", "...", cause, "a new Sandbox(policy)")
             confinement = self.current()
             try:
                 made = confinement.joint()

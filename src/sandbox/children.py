@@ -25,7 +25,6 @@ from sandbox.notice import warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.request import working_directory
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Enforcement
 
 __all__ = ["Joiner", "Spawner", "Spawners"]
 
@@ -65,12 +64,7 @@ class Spawner:
             raise
         warn_once(self._direct.enforcement)
 
-    @property
-    def enforcement(self) -> Enforcement:
-        """What is enforced, and what of the policy is weaker here."""
-        return self._direct.enforcement
-
-    def direct(self) -> Direct:
+    def _current(self) -> Direct:
         """What spawns; made anew when the host has changed under it."""
         with self._lock.held:
             if self._owner != os.getpid():  # after a fork: the directory is the parent's
@@ -86,7 +80,7 @@ class Spawner:
 
     def ready(self, env: Mapping[Any, Any] | None) -> Ready:
         """What a child takes, with the environment of the policy, or what the caller hands over."""
-        direct = self.direct()
+        direct = self._current()
         where = (self._isolation, self._tmp)
         return Ready(direct, *_environment(self._plan, self.policy, where, env))
 

@@ -55,6 +55,9 @@ __all__ = [
 ]
 
 
+_SHOWN_MAX = 100  # of a value: a policy's is a screenful
+
+
 def _sentence(what: str, cause: str, mend: str) -> str:
     """One line: what, why, and how to mend it where that is known."""
     text = f"{what}: {cause}"
@@ -119,7 +122,10 @@ class InvalidArgument(PolicyError):
 
     def __init__(self, name: str, value: object, cause: str, mend: str = "") -> None:
         self.name, self.value, self.cause, self.mend = name, value, cause, mend
-        super().__init__(_sentence(f"{name}={value!r}", cause, mend))
+        shown = repr(value)
+        if len(shown) > _SHOWN_MAX:
+            shown = f"{shown[:_SHOWN_MAX]}..."
+        super().__init__(_sentence(f"{name}={shown}", cause, mend))
 
 
 class HostError(SandboxException):

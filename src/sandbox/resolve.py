@@ -217,7 +217,7 @@ def _denied_paths(
     if has_pattern(entry.path) and not os.path.lexists(entry.path):
         raise Unenforceable(
             "a denied pattern",
-            f"no isolation of this version knows patterns: {entry.path!r}",
+            f"{entry.path!r} takes namespaces, and cannot be compiled for sandcore-exec",
             "deny the directory or the files by name",
         )
     path, links = follow(entry.path, known=known)

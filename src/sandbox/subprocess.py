@@ -114,8 +114,9 @@ class Popen(subprocess.Popen[AnyStr]):
 
     enforcement = Enforcement("none")
 
+    # Its streams are text or bytes by arguments that are handed on: Any, where mypy guesses str.
     def __init__(
-        self,
+        self: Popen[Any],
         args: Any,
         *more: Any,
         policy: SandboxPolicy | None = None,
@@ -142,13 +143,12 @@ def installed(
     workspace: Any = None,
     sandbox: Sandbox | None = None,
 ) -> Iterator[None]:
-    """While the block runs, every ``subprocess.Popen`` of this process is under the policy.
+    """While the block runs, each ``subprocess.Popen`` is under the policy, or joins ``sandbox``.
 
-    Or joins ``sandbox``.
-
-    Also one that was imported before, that other modules use (``asyncio``, anyio, trio), or that
-    other threads make; not what starts processes without it (``os.system``, ``os.posix_spawn``,
-    ``os.fork``, ``multiprocessing``). A ``sandbox.subprocess.Popen`` keeps its own policy.
+    That is each of this process: also one that was imported before, that other modules use
+    (``asyncio``, anyio, trio), or that other threads make; not what starts processes without it
+    (``os.system``, ``os.posix_spawn``, ``os.fork``, ``multiprocessing``). A
+    ``sandbox.subprocess.Popen`` keeps its own policy.
     ``workspace`` (default: the caller's directory) counts where the policy does not name one, for
     the whole block. Raises as ``Popen``, and ``InvalidArgument`` inside another such block.
     """
@@ -261,9 +261,11 @@ def _check(call: _Call) -> None:
         ("extra_groups", call.gids),
     ):
         if value is not None:
-            raise InvalidArgument(name, value, "cannot be had under a policy", "full_access()")
+            raise InvalidArgument(name, value, "cannot be had confined", "policy=full_access()")
     if not call.restore_signals:
-        raise InvalidArgument("restore_signals", False, "a confined command ignores no signals")
+        raise InvalidArgument(
+            "restore_signals", False, "a confined command ignores no signals", "leave it out"
+        )
 
 
 def _words(call: _Call) -> tuple[list[Any], Any]:
@@ -321,13 +323,14 @@ def _confined(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     made.__kwdefaults__ = function.__kwdefaults__
     made.__doc__ = function.__doc__
+    _names[function.__name__] = made
     return made
 
 
 _names: dict[str, Any] = {**vars(subprocess), "Popen": Popen}
-run = _names["run"] = _confined(subprocess.run)
-call = _names["call"] = _confined(subprocess.call)
-check_call = _names["check_call"] = _confined(subprocess.check_call)
-check_output = _names["check_output"] = _confined(subprocess.check_output)
-getstatusoutput = _names["getstatusoutput"] = _confined(subprocess.getstatusoutput)
-getoutput = _names["getoutput"] = _confined(subprocess.getoutput)
+run: Callable[..., CompletedProcess[Any]] = _confined(subprocess.run)
+call: Callable[..., int] = _confined(subprocess.call)
+check_call: Callable[..., int] = _confined(subprocess.check_call)
+check_output: Callable[..., Any] = _confined(subprocess.check_output)
+getstatusoutput: Callable[..., tuple[int, str]] = _confined(subprocess.getstatusoutput)
+getoutput: Callable[..., str] = _confined(subprocess.getoutput)

@@ -7,8 +7,7 @@ import json
 import os
 import signal
 import subprocess as plain
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +42,6 @@ def shell(box: Sandbox, text: str, **how: Any) -> str:
         ["/bin/sh", "-c", text], sandbox=box, text=True, timeout=30, **how
     )
     return out
-
-
-def wait_for(true: Callable[[], object], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def state(pid: int) -> str:

@@ -29,15 +29,7 @@
 
 #define CHILD SYS_UNINSTRUMENTED
 
-enum { KERNEL_SIGNALS = 64, KERNEL_SIGSET_BYTES = 8, KERNEL_SIGKILL = 9, KERNEL_SIGSTOP = 19 };
-
-/* The kernel's struct sigaction, not the C library's. */
-struct kernel_sigaction {
-    void (*handler)(int);
-    unsigned long flags;
-    void (*restorer)(void);
-    uint64_t mask;
-};
+enum { KERNEL_SIGNALS = 64, KERNEL_SIGKILL = 9, KERNEL_SIGSTOP = 19 };
 
 /* Handlers first, the mask after: a handler of the parent's must never run here. Exec would drop
  * handlers by itself, but not ignored signals (without SIGPIPE `yes | head` never ends) nor the

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SPAWN_STACK = 16384, SIGSET_BYTES = 8, LOW_FDS = 256 };
+enum { SPAWN_STACK = 16384, LOW_FDS = 256 };
 
 /* The child copies the table up to the highest fd that it needs, so a pipe or a ruleset that got a
  * high number in a caller with 20,000 open files would make it copy all of them. Returns the number
@@ -114,10 +114,10 @@ int spawn_child(struct plan *plan, int32_t *pid, int32_t *pidfd)
     plan->flags |= PLAN_RESET_HANDLERS | PLAN_SHARES_FDS;
     plan->parent = (int32_t)SYS_0(SYS_getpid);
     lower_fds(plan, &kept);
-    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGSET_BYTES);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, KERNEL_SIGSET_BYTES);
     long child = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | SIGCHLD,
                            stack + SPAWN_STACK, pidfd, 0, child_main, plan);
-    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, SIGSET_BYTES);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &before, 0, KERNEL_SIGSET_BYTES);
     restore_fds(plan, &kept);
     if (child < 0) {
         plan->report = (struct stage_report){.stage = STAGE_CLONE, .error = (int32_t)-child};

@@ -85,6 +85,15 @@ static inline long sys_call(long nr, long a, long b, long c, long d, long e, lon
 #define SYS_landlock_restrict_self 446
 #endif
 
+/* The kernel's struct sigaction, not the C library's; and the size of its sets of signals. */
+enum { KERNEL_SIGSET_BYTES = 8, KERNEL_SA_RESTORER = 0x04000000 };
+struct kernel_sigaction {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void); /* with KERNEL_SA_RESTORER */
+    uint64_t mask;
+};
+
 /* Clones with a stack of the child's own and runs entry(argument) there; the child ends with what
  * entry returns. A vforked child on its parent's stack would overwrite frames that the compiler
  * believes untouched, hence the second stack. pidfd may be NULL when flags lack CLONE_PIDFD. `tls`

@@ -81,8 +81,7 @@ enum wire_flags {
 /* The packet of WIRE_LANE and of WIRE_JOIN. */
 struct wire_lane {
     uint32_t kind;
-    uint32_t
-        processes; /* of a command, or of all that joined, at one time, threads counted; 0: any number */
+    uint32_t processes; /* and threads at one time, of a command or all that joined; 0: any */
 };
 
 /* The packet of WIRE_DIRECT. */

@@ -7,17 +7,9 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { SPAN_NS = 5000000, SIGSET_BYTES = 8, KERNEL_SA_RESTORER = 0x04000000 };
+enum { SPAN_NS = 5000000 };
 
 static const uint64_t only = UINT64_C(1) << (SIGALRM - 1);
-
-/* The kernel's struct sigaction, not the C library's. */
-struct kernel_sigaction {
-    void (*handler)(int);
-    unsigned long flags;
-    void (*restorer)(void);
-    uint64_t mask;
-};
 
 /* Where the kernel goes on after the handler; the C library has its own. */
 void alarm_return(void);
@@ -38,7 +30,7 @@ int alarm_open(void)
         .handler = ring, .flags = KERNEL_SA_RESTORER, .restorer = alarm_return};
     struct sigevent event = {.sigev_signo = SIGALRM, .sigev_notify = SIGEV_SIGNAL};
     int timer = -1;
-    long error = SYS_4(SYS_rt_sigaction, SIGALRM, &action, 0, SIGSET_BYTES);
+    long error = SYS_4(SYS_rt_sigaction, SIGALRM, &action, 0, KERNEL_SIGSET_BYTES);
     if (error == 0) {
         error = SYS_3(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer);
     }
@@ -56,11 +48,11 @@ static void set(int alarm, int64_t span_ns)
 void alarm_begin(int alarm)
 {
     set(alarm, SPAN_NS);
-    SYS_4(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, 0, SIGSET_BYTES);
+    SYS_4(SYS_rt_sigprocmask, SIG_UNBLOCK, &only, 0, KERNEL_SIGSET_BYTES);
 }
 
 void alarm_end(int alarm)
 {
-    SYS_4(SYS_rt_sigprocmask, SIG_BLOCK, &only, 0, SIGSET_BYTES);
+    SYS_4(SYS_rt_sigprocmask, SIG_BLOCK, &only, 0, KERNEL_SIGSET_BYTES);
     set(alarm, 0);
 }

@@ -153,9 +153,9 @@ static int may_sleep(const struct connect *connect)
 /* Tries it: zero, CONNECT_LATER or a negative errno. */
 static int attempt(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
-    connect->outside = connect->named = 0;
-    int error = take_socket(self, connect);
-    if (may_sleep(connect)) {
+    connect->outside = connect->named = connect->domain = 0;
+    int error = take_socket(self, connect), sleeps = may_sleep(connect);
+    if (sleeps) {
         alarm_begin(self->alarm);
     }
     if (error == 0 && !is_waiting(ward, connect->id)) {
@@ -174,12 +174,11 @@ static int attempt(struct supervisor *self, const struct ward *ward, struct conn
     if (connect->outside) {
         note(ward, connect, error);
     }
-    int slept = may_sleep(connect);
     if (connect->socket >= 0) {
         SYS_1(SYS_close, connect->socket); /* a socket that lingers sleeps here */
     }
     connect->socket = -1;
-    if (slept) {
+    if (sleeps) {
         alarm_end(self->alarm);
     }
     return error;

@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { NETWORK = 4, PID, RULESET, HANDOVER, SIGSET_BYTES = 8, PATIENCE_S = 4, LOOKS = 4000 };
+enum { NETWORK = 4, PID, RULESET, HANDOVER, PATIENCE_S = 4, LOOKS = 4000 };
 
 static void close_all(const int32_t *fds, unsigned count)
 {
@@ -56,16 +56,11 @@ static int open_spaces(const struct helper *helper, int32_t *fds)
  * there that it has no handler for, unless they are blocked: those would be kept, at the user's charge. */
 static int ignore_signals(void)
 {
-    struct {
-        uintptr_t handler;
-        unsigned long flags;
-        uintptr_t restorer;
-        uint64_t mask;
-    } ignore = {.handler = 1 /* SIG_IGN */};
+    struct kernel_sigaction ignore = {.handler = SIG_IGN};
     uint64_t nothing = 0;
-    long error = SYS_4(SYS_rt_sigaction, SIGCHLD, &ignore, 0, SIGSET_BYTES);
+    long error = SYS_4(SYS_rt_sigaction, SIGCHLD, &ignore, 0, KERNEL_SIGSET_BYTES);
     return error ? (int)error
-                 : (int)SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &nothing, 0, SIGSET_BYTES);
+                 : (int)SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &nothing, 0, KERNEL_SIGSET_BYTES);
 }
 
 /* Until the caller has had enough, or root or caller is gone (0). */

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { NEVER = -1, SIGSET_BYTES = 8 };
+enum { NEVER = -1 };
 #define LANE_SPACES (CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC)
 
 static void close_fd(int fd)
@@ -334,9 +334,9 @@ void root_main(void)
                                           UINT64_C(1) << (SIGIO - 1) |
                                           UINT64_C(1) << (MASKS_SIGNAL - 1);
     /* A terminal's Ctrl-C and Ctrl-Z are for the command, not for us. */
-    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, SIGSET_BYTES);
-    helper.signals =
-        (int32_t)SYS_4(SYS_signalfd4, NEVER, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &all, 0, KERNEL_SIGSET_BYTES);
+    helper.signals = (int32_t)SYS_4(SYS_signalfd4, NEVER, &wanted, KERNEL_SIGSET_BYTES,
+                                    SFD_CLOEXEC | SFD_NONBLOCK);
     struct stage_report report = {.stage = STAGE_HELPER, .error = -helper.signals, .detail = -1};
     int error = helper.signals < 0 ? helper.signals : set_up(&helper, &report);
     send_ready(&helper, &report);

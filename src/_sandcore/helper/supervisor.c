@@ -27,7 +27,6 @@
 enum {
     WARDS = 4096,
     FIRST = 3, /* in the list that is polled: behind root, orders and signals */
-    SIGSET_BYTES = 8,
 };
 static const unsigned long set_flags = SECCOMP_IOW(4, uint64_t);
 static const uint64_t same_processor = 1; /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, from Linux 6.6 */
@@ -272,7 +271,7 @@ static void set_up(const struct helper *helper)
     self.at = -1;
     self.top = (int32_t)SYS_4(SYS_openat, AT_FDCWD, "/", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     self.signals =
-        (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
+        (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, KERNEL_SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     self.proc = self.own_fds = self.diag = -1;
     if (helper->policy.header->filter_flags & SECCOMP_SUPERVISED) {
         self.proc = tree_new("proc", none, attributes);

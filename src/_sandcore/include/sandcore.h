@@ -22,13 +22,12 @@
 enum sandcore_access {
     SANDCORE_READ = 1,   /* read, execute, list */
     SANDCORE_WRITE = 2,  /* that, and change and make all but device nodes */
-    SANDCORE_DEVICE = 3, /* read and write, device ioctls */
+    SANDCORE_DEVICE = 3, /* read and write, device ioctls; most programs want it for /dev/null */
     SANDCORE_NAMES = 4,  /* list */
 };
 
 struct sandcore_rule {
-    const char
-        *path; /* absolute, canonical: a symbolic link on the way is an error when it is used */
+    const char *path;  /* absolute, canonical: a link on the way is an error when it is used */
     uint32_t access;   /* enum sandcore_access */
     uint32_t optional; /* not 0: it may be gone when the policy is used, and then grants nothing */
 };
@@ -45,8 +44,7 @@ struct sandcore_policy; /* may be used by several threads at once */
 
 struct sandcore_command {
     size_t size;
-    const char *const
-        *argv; /* NULL-terminated; argv[0] is executed as it is, PATH is not searched */
+    const char *const *argv; /* NULL-terminated; argv[0] is executed as it is, without PATH */
     const char *const *envp; /* the whole environment, NULL-terminated */
     const char *cwd;         /* absolute; NULL: the caller's */
     int32_t fds[3];          /* of the caller: become 0, 1, 2; all others are closed */

@@ -31,16 +31,16 @@ enum { LOOK_NS = 200000000, PATH_BYTES = 64, STAT_BYTES = 512, FROM_KERNEL = 0x8
 int follow_signals(struct follow *follow)
 {
     uint64_t wanted = ~NOT_PASSED;
-    SYS_4(SYS_rt_sigprocmask, SIG_BLOCK, &wanted, &follow->before, sizeof wanted);
+    SYS_4(SYS_rt_sigprocmask, SIG_BLOCK, &wanted, &follow->before, KERNEL_SIGSET_BYTES);
     follow->signals =
-        (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, sizeof wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+        (int32_t)SYS_4(SYS_signalfd4, -1, &wanted, KERNEL_SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
     return follow->signals < 0 ? follow->signals : 0;
 }
 
 void follow_nothing(const struct follow *follow)
 {
     SYS_1(SYS_close, follow->signals);
-    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &follow->before, 0, sizeof follow->before);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &follow->before, 0, KERNEL_SIGSET_BYTES);
 }
 
 static void signal_leader(const struct follow *follow, int number)
@@ -160,10 +160,11 @@ void follow_end(int32_t status)
         helper_exit((status >> 8) & 0xff);
     }
     /* As the command died, for whoever waits; but one core file is enough. */
-    uint64_t standard[4] = {0}, none = 0;
+    struct kernel_sigaction standard = {0};
+    uint64_t none = 0;
     SYS_4(SYS_prlimit64, 0, RLIMIT_CORE, no_core, 0);
-    SYS_4(SYS_rt_sigaction, number, standard, 0, sizeof none);
-    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
+    SYS_4(SYS_rt_sigaction, number, &standard, 0, KERNEL_SIGSET_BYTES);
+    SYS_4(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, KERNEL_SIGSET_BYTES);
     SYS_2(SYS_kill, SYS_0(SYS_getpid), number);
     helper_exit(128 + number);
 }

@@ -9,7 +9,7 @@ is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Order, StartFailed
@@ -24,10 +24,13 @@ from sandbox.limits import WALL_DEFAULT, Limits
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Weaker
 
-__all__ = ["NO_NAMESPACES", "LinuxDirect", "check_direct", "owner", "plan_of"]
+__all__ = ["NO_NAMESPACES", "LinuxDirect", "check_direct", "owner", "plan_of", "spawned"]
 
 _MEND = "sandbox.run, Sandbox.popen"
-NO_NAMESPACES = Refusal("children of the caller's own are in none", _MEND)
+NO_NAMESPACES = Refusal(
+    "children of the caller's own are in none",
+    f"sandbox=Sandbox(policy) in place of policy=; {_MEND}",
+)
 
 
 def check_direct(resolved: ResolvedPolicy, probe: _sandcore.Probe) -> None:
@@ -80,14 +83,19 @@ class LinuxDirect:
 
     def spawn(self, order: Order) -> int:
         """See ``Direct.spawn``."""
-        try:
-            pid, pidfd = _sandcore.spawn(plan_of(order, self._blob, self._limits))
-        except _sandcore.LaneLost as lost:
-            raise ConfinementLost(str(lost)) from None
-        except _sandcore.StageError as error:
-            raise StartFailed(error.stage, error.errno or 0, error.detail) from None
-        os.close(pidfd)
-        return pid
+        return spawned(_sandcore.spawn, plan_of(order, self._blob, self._limits))
+
+
+def spawned(spawn: Callable[[_sandcore.Plan], tuple[int, int]], plan: _sandcore.Plan) -> int:
+    """The pid of what the core has spawned. Raises as ``Direct.spawn``."""
+    try:
+        pid, pidfd = spawn(plan)
+    except _sandcore.LaneLost as lost:
+        raise ConfinementLost(str(lost)) from None
+    except _sandcore.StageError as error:
+        raise StartFailed(error.stage, error.errno or 0, error.detail) from None
+    os.close(pidfd)
+    return pid
 
 
 def plan_of(order: Order, blob: _sandcore.Policy, limits: Table) -> _sandcore.Plan:

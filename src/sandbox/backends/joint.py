@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 
 import _sandcore
-from sandbox.backends.base import ConfinementLost, Order, StartFailed
-from sandbox.backends.direct import owner, plan_of
+from sandbox.backends.base import ConfinementLost, Order
+from sandbox.backends.direct import owner, plan_of, spawned
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
 from sandbox.backends.rlimits import Table
@@ -95,15 +95,8 @@ class LinuxJoint:
     def spawn(self, order: Order) -> int:
         """See ``Direct.spawn``."""
         plan = plan_of(order, self._blob, self._table)
-        try:
-            with self._lock.held:
-                pid, pidfd = self._joint.spawn(plan)
-        except _sandcore.LaneLost as lost:
-            raise ConfinementLost(str(lost)) from None
-        except _sandcore.StageError as error:
-            raise StartFailed(error.stage, error.errno or 0, error.detail) from None
-        os.close(pidfd)
-        return pid
+        with self._lock.held:
+            return spawned(self._joint.spawn, plan)
 
     def close(self) -> None:
         """Ends all that has joined; children are there to be waited for. Idempotent."""
