@@ -12,13 +12,22 @@
 #include "sys.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
 
-enum { CONTROL, CALLER, FIRST_CHILD, WATCHED = 512, STACK = 32768 };
+enum {
+    CONTROL,
+    CALLER,
+    FIRST_CHILD,
+    WATCHED = 512,
+    STACK = 32768,
+    LOOK_NS = 10000000,
+    LOOKS = 1500
+};
 
 /* Control socket, caller, and a pidfd for each command. While the caller is there the latter are
  * passed over (poll ignores negative numbers): a command's end is no reason to wake up. */
@@ -79,6 +88,10 @@ static struct nursery {
     int32_t group; /* that this process has joined */
 } self;
 
+/* Zero when the thread that spawns has ended, whatever killed it: the kernel sees to that, as long as
+ * a child shares this memory, which is then not to run what its caller was told nothing of. */
+static volatile int32_t alive = 1;
+
 /* Who joins is in the sandbox's hands: kill(-1) from here would reach the caller's world. */
 static int confine_nursery(struct helper *helper)
 {
@@ -111,10 +124,30 @@ static void settle_group(struct plan *plan)
     plan->group = 0;
 }
 
+/* Before exec the child is in the commands' reach, and one of them may stop it: with CLONE_VFORK this
+ * process would sleep as long, and the caller with it. Nobody else has a reason to stop it by now. */
+static void await_birth(const struct request *request)
+{
+    const volatile int32_t *unborn = &request->plan.unborn;
+    struct timespec pause = {.tv_nsec = LOOK_NS};
+    for (int looks = 0; *unborn; looks++) {
+        long error = SYS_6(SYS_futex, unborn, FUTEX_WAIT, 1, &pause, 0, 0);
+        if (error == -ETIMEDOUT) {
+            int number = looks < LOOKS ? SIGCONT : SIGKILL;
+            SYS_4(SYS_pidfd_send_signal, request->pidfd, number, 0, 0);
+        }
+    }
+}
+
 static void serve(const struct helper *helper, struct request *request)
 {
     settle_group(&request->plan);
-    request_start(helper, request, CLONE_VFORK | CLONE_PARENT | SIGCHLD, self.cookie);
+    request->plan.spawner = &alive;
+    request->plan.unborn = 1;
+    request_start(helper, request, CLONE_PARENT | SIGCHLD, self.cookie);
+    if (request->pid > 0) {
+        await_birth(request);
+    }
     request_release(request);
     int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {
@@ -172,6 +205,7 @@ static int run(void *argument)
     watched[CONTROL] = (struct pollfd){.fd = HELPER_CONTROL, .events = POLLIN};
     watched[CALLER] = (struct pollfd){.fd = HELPER_CALLER, .events = POLLIN};
     watched_count = FIRST_CHILD;
+    SYS_1(SYS_set_tid_address, &alive);
     int error = confine_nursery(helper);
     struct stage_report report = {
         .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
