@@ -941,6 +941,29 @@ def test_a_child_that_is_stopped_before_exec_runs_at_once_or_never(
     assert (place / "ran").exists() != with_nursery
 
 
+def test_signals_that_a_command_sends_its_nursery_are_not_kept(place: Path) -> None:
+    """Each counts for all processes of the user, who may have only so many."""
+    one = policy(place)
+    nursery = nursery_of(one)
+    program = """
+        import ctypes, sys
+        call = ctypes.CDLL(None).syscall
+        info = (ctypes.c_int * 32)(40, 0, -1)
+        target = int(sys.argv[1])
+        sys.exit(sum(call(129, target, 40, info) == 0 for _ in range(2000)) != 2000)
+    """
+    words = ["/usr/bin/python3", "-I", "-c", textwrap.dedent(program), str(nursery)]
+    assert ended(*words, policy=one).status == 0
+
+    def pending() -> int:
+        status = Path(f"/proc/{nursery}/status").read_text()
+        return int(status.partition("ShdPnd:")[2].split()[0], 16)
+
+    wait_for(lambda: pending() == 0)
+    assert ended("/bin/true", policy=one).status == 0
+    assert exists(nursery)
+
+
 def test_a_command_that_kills_its_nursery_never_makes_another_run_twice(place: Path) -> None:
     """At any moment: each spawn ran once, or says that it does not know whether it did."""
     others = set(children(os.getpid()))

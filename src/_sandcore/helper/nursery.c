@@ -17,11 +17,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
 enum {
     CONTROL,
     CALLER,
+    SIGNALS,
     FIRST_CHILD,
     WATCHED = 512,
     STACK = 32768,
@@ -29,11 +31,28 @@ enum {
     LOOKS = 1500
 };
 
-/* Control socket, caller, and a pidfd for each command. While the caller is there the latter are
+/* Control socket, caller, what signals there are, and a pidfd for each command. While the caller is there the latter are
  * passed over (poll ignores negative numbers): a command's end is no reason to wake up. */
 static struct pollfd watched[WATCHED];
 static unsigned watched_count;
 static int lost_count; /* there were more than can be watched: stay until the caller ends */
+
+/* Commands can send signals to this process; all are blocked, and so they are kept, each at the charge
+ * of the user, who may have only so many. */
+static int32_t open_signals(void)
+{
+    static const uint64_t all = ~UINT64_C(0);
+    return (int32_t)SYS_4(SYS_signalfd4, -1, &all, sizeof all, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Not all that there are: more may come as fast, and the caller would wait. */
+static void drop_signals(void)
+{
+    struct signalfd_siginfo some[32];
+    if (watched[SIGNALS].revents) {
+        SYS_3(SYS_read, watched[SIGNALS].fd, some, sizeof some);
+    }
+}
 
 static void flip_children(void)
 {
@@ -174,6 +193,10 @@ static int serve_all(const struct helper *helper)
         if (ready < 0 || watched[CALLER].revents) {
             return 0;
         }
+        drop_signals();
+        if (!watched[CONTROL].revents) {
+            continue;
+        }
         struct request request;
         int received = request_receive(HELPER_CONTROL, &request);
         if (received < 0) {
@@ -194,6 +217,7 @@ static void stay(void)
         if ((ready < 0 && ready != -EINTR) || watched[CALLER].revents) {
             return;
         }
+        drop_signals();
         forget_ended();
     }
 }
@@ -204,9 +228,10 @@ static int run(void *argument)
     struct helper *helper = argument;
     watched[CONTROL] = (struct pollfd){.fd = HELPER_CONTROL, .events = POLLIN};
     watched[CALLER] = (struct pollfd){.fd = HELPER_CALLER, .events = POLLIN};
+    watched[SIGNALS] = (struct pollfd){.fd = open_signals(), .events = POLLIN};
     watched_count = FIRST_CHILD;
     SYS_1(SYS_set_tid_address, &alive);
-    int error = confine_nursery(helper);
+    int error = watched[SIGNALS].fd < 0 ? watched[SIGNALS].fd : confine_nursery(helper);
     struct stage_report report = {
         .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
     helper_send_ready(helper, HELPER_CONTROL, &report, 0, 0);
