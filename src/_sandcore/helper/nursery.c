@@ -143,6 +143,15 @@ static void settle_group(struct plan *plan)
     plan->group = 0;
 }
 
+/* Or whoever ends the command's group ends this process with it. */
+static void leave_group(const struct helper *helper)
+{
+    if (self.joins && self.group && self.group != helper->group &&
+        SYS_2(SYS_setpgid, 0, helper->group) == 0) {
+        self.group = helper->group;
+    }
+}
+
 /* Before exec the child is in the commands' reach, and one of them may stop it: with CLONE_VFORK this
  * process would sleep as long, and the caller with it. Nobody else has a reason to stop it by now. */
 static void await_birth(const struct request *request)
@@ -167,6 +176,7 @@ static void serve(const struct helper *helper, struct request *request)
     if (request->pid > 0) {
         await_birth(request);
     }
+    leave_group(helper);
     request_release(request);
     int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {
