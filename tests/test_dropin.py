@@ -210,6 +210,25 @@ def test_the_environment_is_the_policys_whatever_way_the_callers_is_handed_over(
         subprocess.call(["env"], policy=policy, env={"A=B": "1"})
 
 
+@pytest.mark.parametrize(
+    "environment",
+    [sandbox.Environment(inherit="none"), sandbox.Environment(exclude=("USER", "LC_*"))],
+)
+def test_what_the_policy_does_not_inherit_is_not_handed_over_by_a_copy(
+    policy: sandbox.SandboxPolicy,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: sandbox.Environment,
+) -> None:
+    for name in ("USER", "LC_NAME"):  # the core's names are no exception
+        monkeypatch.setenv(name, "callers")
+    how: dict[str, Any] = {"env": {**os.environ}, "text": True}
+    assert "callers" in subprocess.check_output(["env"], policy=policy, **how)
+    confined = policy.with_environment(environment)
+    assert "callers" not in subprocess.check_output(["/usr/bin/env"], policy=confined, **how)
+    how["env"]["USER"] = "another"
+    assert "USER=another" in subprocess.check_output(["/usr/bin/env"], policy=confined, **how)
+
+
 def test_errors_are_those_of_the_standard_library(policy: sandbox.SandboxPolicy) -> None:
     for how in (
         {"args": ["/nowhere/program"]},

@@ -903,6 +903,67 @@ def test_a_nursery_that_a_command_stopped_is_replaced_and_nothing_runs_late(plac
     assert not (place / "ran").exists()
 
 
+@pytest.mark.parametrize("with_nursery", [False, True])
+def test_a_child_that_is_stopped_before_exec_runs_at_once_or_never(
+    place: Path, with_nursery: bool
+) -> None:
+    """Other commands of the policy may stop it, and go on with it when they like."""
+    one = policy(place)
+    nursery = nursery_of(one)
+    before = set(children(os.getpid()))
+    program = place / "program"
+    program.write_text(f"#!/bin/sh\necho x >> {place}/ran\n")
+    program.chmod(0o755)
+    found: list[int] = []
+
+    def stop() -> None:
+        with open(program, "a"):  # ETXTBSY: it is not executed yet
+            wait_for(lambda: bool(set(children(os.getpid())) - before))
+            found.extend(set(children(os.getpid())) - before)
+            for pid in [nursery, *found] if with_nursery else found:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    time.sleep(0.1)
+    began = time.monotonic()
+    if not with_nursery:
+        assert ended(str(program), policy=one).status == 0
+    else:
+        with pytest.raises(core.LaneLost):
+            started(str(program), policy=one)
+    assert time.monotonic() - began < 3
+    thread.join()
+    if with_nursery:
+        os.kill(found[0], signal.SIGCONT)
+        assert os.waitpid(found[0], 0)[1] == 127 << 8
+    assert (place / "ran").exists() != with_nursery
+
+
+def test_signals_that_a_command_sends_its_nursery_are_not_kept(place: Path) -> None:
+    """Each counts for all processes of the user, who may have only so many."""
+    one = policy(place)
+    nursery = nursery_of(one)
+    program = """
+        import ctypes, sys
+        call = ctypes.CDLL(None).syscall
+        info = (ctypes.c_int * 32)(40, 0, -1)
+        target = int(sys.argv[1])
+        sys.exit(sum(call(129, target, 40, info) == 0 for _ in range(2000)) != 2000)
+    """
+    words = ["/usr/bin/python3", "-I", "-c", textwrap.dedent(program), str(nursery)]
+    assert ended(*words, policy=one).status == 0
+
+    def pending() -> int:
+        status = Path(f"/proc/{nursery}/status").read_text()
+        return int(status.partition("ShdPnd:")[2].split()[0], 16)
+
+    wait_for(lambda: pending() == 0)
+    assert ended("/bin/true", policy=one).status == 0
+    assert exists(nursery)
+
+
 def test_a_command_that_kills_its_nursery_never_makes_another_run_twice(place: Path) -> None:
     """At any moment: each spawn ran once, or says that it does not know whether it did."""
     others = set(children(os.getpid()))

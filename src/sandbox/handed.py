@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from sandbox.environ import CORE, Plan
+from sandbox.environ import Plan
 
 __all__ = ["given_environment"]
 
 _OURS = frozenset({b"SANDBOX", b"SANDBOX_NETWORK_DISABLED"})
-_CORE = frozenset(name.encode() for name in CORE)
 
 
 def given_environment(plan: Plan, env: Mapping[Any, Any], marks: Mapping[str, str]) -> list[bytes]:
@@ -42,7 +41,7 @@ def _kept(plan: Plan, env: Mapping[Any, Any]) -> Iterator[tuple[bytes, bytes]]:
         key, value = os.fsencode(name), os.fsencode(text)
         if b"=" in key:
             raise ValueError("illegal environment variable name")
-        if key in _CORE or own.get(key) != value or _inherits(plan, key):
+        if own.get(key) != value or _inherits(plan, key):
             yield key, value
 
 

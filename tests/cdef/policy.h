@@ -35,6 +35,8 @@ struct plan {
     int32_t umask;
     int32_t group;
     int32_t ruleset;
+    const volatile int32_t *spawner;
+    int32_t unborn;
     struct plan_filter filter, extra_filter;
     struct stage_report report;
 };

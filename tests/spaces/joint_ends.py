@@ -143,3 +143,26 @@ def limits_hold_for_what_joins(w: Path, o: Path) -> None:
         made = int(subprocess.check_output([PYTHON, "-c", code], sandbox=box))
         assert 200 < made <= 320, made
         assert box.run("echo next").out == "next\n"
+
+
+def the_end_of_a_group_is_not_that_of_who_spawns(w: Path, o: Path) -> None:
+    with space(w) as box:
+        leader = subprocess.Popen(["sleep", "60"], sandbox=box, process_group=0)
+        other = subprocess.Popen(["sleep", "60"], sandbox=box, start_new_session=True)
+        follower = subprocess.Popen(["sleep", "60"], sandbox=box, process_group=leader.pid)
+        os.killpg(leader.pid, signal.SIGKILL)
+        assert leader.wait() == follower.wait() == -9
+        assert shell(box, "echo next") == "next\n"
+        assert other.poll() is None
+
+
+def no_place_in_it_has_the_number_of_a_stream(w: Path, o: Path) -> None:
+    """What the caller prints would be an order."""
+    with space(w) as box:
+        for number in (0, 1):
+            os.close(number)
+        subprocess.Popen(["true"], sandbox=box).wait()
+        going_on = box.popen(["sleep", "60"])
+        left = [number for number in (0, 1) if os.path.lexists(f"/proc/self/fd/{number}")]
+        going_on.kill()
+        assert left == [], left

@@ -31,6 +31,15 @@
 
 enum { KERNEL_SIGNALS = 64, KERNEL_SIGKILL = 9, KERNEL_SIGSTOP = 19 };
 
+/* For who cannot sleep until exec (CLONE_VFORK) because others may stop this process before. */
+CHILD static int stage_birth(const struct plan *plan)
+{
+    if (plan->unborn) {
+        SYS_1(SYS_set_tid_address, &plan->unborn);
+    }
+    return 0;
+}
+
 /* Handlers first, the mask after: a handler of the parent's must never run here. Exec would drop
  * handlers by itself, but not ignored signals (without SIGPIPE `yes | head` never ends) nor the
  * mask (without SIGTERM a command cannot be asked to stop). */
@@ -251,6 +260,9 @@ CHILD static long exec_patiently(const char *program, const struct plan *plan)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     for (int attempt = 0;; attempt++) {
+        if (plan->spawner && *plan->spawner == 0) {
+            return -ESRCH;
+        }
         long error = SYS_3(SYS_execve, program, plan->argv, plan->envp);
         if (error != -ETXTBSY || attempt == 50) {
             return error;
@@ -291,6 +303,7 @@ CHILD static int stage_exec(struct plan *plan)
 CHILD int child_main(void *argument)
 {
     struct plan *plan = argument;
+    RUN(STAGE_SIGNALS, stage_birth(plan));
     RUN(STAGE_SIGNALS, stage_signals(plan));
     RUN(STAGE_SESSION, stage_session(plan));
     RUN(STAGE_PARENT_DEATH, stage_parent_death(plan));

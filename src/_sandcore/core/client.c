@@ -200,7 +200,8 @@ static int order(const struct client *client, uint32_t kind, uint32_t processes)
     int32_t theirs = pair[1];
     int error = packet_send(client->control, &order, sizeof order, &theirs, 1);
     close(pair[1]);
-    if (error) {
+    error = error ? error : leave_streams(&pair[0]);
+    if (error && pair[0] >= 0) {
         close(pair[0]);
     }
     return error ? error : pair[0];

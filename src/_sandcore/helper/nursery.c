@@ -12,19 +12,47 @@
 #include "sys.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
-enum { CONTROL, CALLER, FIRST_CHILD, WATCHED = 512, STACK = 32768 };
+enum {
+    CONTROL,
+    CALLER,
+    SIGNALS,
+    FIRST_CHILD,
+    WATCHED = 512,
+    STACK = 32768,
+    LOOK_NS = 10000000,
+    LOOKS = 1500
+};
 
-/* Control socket, caller, and a pidfd for each command. While the caller is there the latter are
+/* Control socket, caller, what signals there are, and a pidfd for each command. While the caller is there the latter are
  * passed over (poll ignores negative numbers): a command's end is no reason to wake up. */
 static struct pollfd watched[WATCHED];
 static unsigned watched_count;
 static int lost_count; /* there were more than can be watched: stay until the caller ends */
+
+/* Commands can send signals to this process; all are blocked, and so they are kept, each at the charge
+ * of the user, who may have only so many. */
+static int32_t open_signals(void)
+{
+    static const uint64_t all = ~UINT64_C(0);
+    return (int32_t)SYS_4(SYS_signalfd4, -1, &all, sizeof all, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Not all that there are: more may come as fast, and the caller would wait. */
+static void drop_signals(void)
+{
+    struct signalfd_siginfo some[32];
+    if (watched[SIGNALS].revents) {
+        SYS_3(SYS_read, watched[SIGNALS].fd, some, sizeof some);
+    }
+}
 
 static void flip_children(void)
 {
@@ -79,6 +107,10 @@ static struct nursery {
     int32_t group; /* that this process has joined */
 } self;
 
+/* Zero when the thread that spawns has ended, whatever killed it: the kernel sees to that, as long as
+ * a child shares this memory, which is then not to run what its caller was told nothing of. */
+static volatile int32_t alive = 1;
+
 /* Who joins is in the sandbox's hands: kill(-1) from here would reach the caller's world. */
 static int confine_nursery(struct helper *helper)
 {
@@ -111,10 +143,40 @@ static void settle_group(struct plan *plan)
     plan->group = 0;
 }
 
+/* Or whoever ends the command's group ends this process with it. */
+static void leave_group(const struct helper *helper)
+{
+    if (self.joins && self.group && self.group != helper->group &&
+        SYS_2(SYS_setpgid, 0, helper->group) == 0) {
+        self.group = helper->group;
+    }
+}
+
+/* Before exec the child is in the commands' reach, and one of them may stop it: with CLONE_VFORK this
+ * process would sleep as long, and the caller with it. Nobody else has a reason to stop it by now. */
+static void await_birth(const struct request *request)
+{
+    const volatile int32_t *unborn = &request->plan.unborn;
+    struct timespec pause = {.tv_nsec = LOOK_NS};
+    for (int looks = 0; *unborn; looks++) {
+        long error = SYS_6(SYS_futex, unborn, FUTEX_WAIT, 1, &pause, 0, 0);
+        if (error == -ETIMEDOUT) {
+            int number = looks < LOOKS ? SIGCONT : SIGKILL;
+            SYS_4(SYS_pidfd_send_signal, request->pidfd, number, 0, 0);
+        }
+    }
+}
+
 static void serve(const struct helper *helper, struct request *request)
 {
     settle_group(&request->plan);
-    request_start(helper, request, CLONE_VFORK | CLONE_PARENT | SIGCHLD, self.cookie);
+    request->plan.spawner = &alive;
+    request->plan.unborn = 1;
+    request_start(helper, request, CLONE_PARENT | SIGCHLD, self.cookie);
+    if (request->pid > 0) {
+        await_birth(request);
+    }
+    leave_group(helper);
     request_release(request);
     int started = request->plan.report.stage == STAGE_NONE;
     struct wire_reply reply = {
@@ -141,6 +203,10 @@ static int serve_all(const struct helper *helper)
         if (ready < 0 || watched[CALLER].revents) {
             return 0;
         }
+        drop_signals();
+        if (!watched[CONTROL].revents) {
+            continue;
+        }
         struct request request;
         int received = request_receive(HELPER_CONTROL, &request);
         if (received < 0) {
@@ -161,6 +227,7 @@ static void stay(void)
         if ((ready < 0 && ready != -EINTR) || watched[CALLER].revents) {
             return;
         }
+        drop_signals();
         forget_ended();
     }
 }
@@ -171,8 +238,10 @@ static int run(void *argument)
     struct helper *helper = argument;
     watched[CONTROL] = (struct pollfd){.fd = HELPER_CONTROL, .events = POLLIN};
     watched[CALLER] = (struct pollfd){.fd = HELPER_CALLER, .events = POLLIN};
+    watched[SIGNALS] = (struct pollfd){.fd = open_signals(), .events = POLLIN};
     watched_count = FIRST_CHILD;
-    int error = confine_nursery(helper);
+    SYS_1(SYS_set_tid_address, &alive);
+    int error = watched[SIGNALS].fd < 0 ? watched[SIGNALS].fd : confine_nursery(helper);
     struct stage_report report = {
         .stage = error ? STAGE_LANE : STAGE_NONE, .error = -error, .detail = -1};
     helper_send_ready(helper, HELPER_CONTROL, &report, 0, 0);

@@ -57,6 +57,7 @@ static const char *text_of_errno(long error)
         {ENOENT, "no such file or directory"},
         {E2BIG, "arguments are too long"},
         {ENOEXEC, "neither a program nor a script with an interpreter"},
+        {EAGAIN, "too many processes at the moment"},
         {ENOMEM, "out of memory"},
         {EACCES, "permission denied"},
         {ENOTDIR, "not a directory"},
@@ -189,6 +190,19 @@ static void open_part(const struct options *options, const struct file *file, ui
     }
 }
 
+/* Whether the host gives no namespaces. What it has too little of at the moment is another thing: a
+ * command that uses it up would see to it that the next one is confined less. */
+static int is_refusal(const struct stage_report *report)
+{
+    static const int shortages[] = {EAGAIN, ENOMEM, EMFILE, ENFILE, EPIPE};
+    for (unsigned i = 0; i < sizeof shortages / sizeof shortages[0]; i++) {
+        if (report->error == shortages[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 void launcher_main(char **stack)
 {
     long count = (long)(uintptr_t)stack[0];
@@ -208,7 +222,8 @@ void launcher_main(char **stack)
     if (view.part->isolation == FILE_NAMESPACES) {
         struct stage_report report = {0};
         spaces_run(&options, &view, &report);
-        if (options.isolation != 0 || file_part(&file, FILE_LANDLOCK, &view) == -ENOENT) {
+        if (options.isolation != 0 || !is_refusal(&report) ||
+            file_part(&file, FILE_LANDLOCK, &view) == -ENOENT) {
             say("isolation 'namespaces'", stage_name(report.stage), text_of_errno(-report.error));
             helper_exit(LAUNCH_OURS);
         }

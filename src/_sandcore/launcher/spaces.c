@@ -198,6 +198,10 @@ static int await(int socket, uint32_t kind, struct wire_reply *reply, int32_t *f
                  struct stage_report *report)
 {
     long size = helper_receive(socket, reply, sizeof *reply, fds, max);
+    if (size ==
+        -ECONNRESET) { /* it ended with an order unread: told once, before what it had said */
+        size = helper_receive(socket, reply, sizeof *reply, fds, max);
+    }
     *report = (struct stage_report){.stage = STAGE_HELPER, .error = EPIPE, .detail = -1};
     if (size != sizeof *reply || (reply->kind != kind && reply->kind != WIRE_FAILED)) {
         return -EPIPE;

@@ -17,7 +17,7 @@ from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
 from sandbox.backends.joint import LinuxJoint
 from sandbox.backends.journal import forget
-from sandbox.backends.launch import NamespacesFailed, await_helper, start_lane
+from sandbox.backends.launch import SHORTAGES, NamespacesFailed, await_helper, start_lane
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.running import LaneRunning
@@ -75,6 +75,8 @@ class LinuxConfinement:
             try:
                 self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
             except StartError as error:
+                if error.errno in SHORTAGES:
+                    raise
                 stage = LANE_STAGES.get(error.stage, error.stage)
                 raise NamespacesFailed(stage, error.errno or 0) from None
 

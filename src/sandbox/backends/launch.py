@@ -9,10 +9,14 @@ import _sandcore
 from sandbox.backends.base import ConfinementLost
 from sandbox.errors import start_error
 
-__all__ = ["NamespacesFailed", "await_helper", "start_helper", "start_lane"]
+__all__ = ["SHORTAGES", "NamespacesFailed", "await_helper", "start_helper", "start_lane"]
 
 # What a mount that fails says of the path; anything else says something of the host.
 _ABOUT_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG)
+
+# What there is too little of at the moment. That is no refusal of the host's: a command that uses
+# it up would see to it that the next sandbox is a weaker one.
+SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EPIPE, errno.ETIMEDOUT)
 
 
 class NamespacesFailed(Exception):
@@ -59,7 +63,7 @@ def _explained(error: _sandcore.StageError, blob: _sandcore.Policy) -> Exception
         path = os.fsdecode(blob.rules[error.detail][0])
     if error.stage == "mounts" and error.detail >= 0 and error.errno in _ABOUT_PATHS:
         path = os.fsdecode(blob.mounts[error.detail][0])
-    elif error.stage in ("namespaces", "mounts", "lane"):
+    elif error.errno not in SHORTAGES and error.stage in ("namespaces", "mounts", "lane"):
         return NamespacesFailed(error.stage, error.errno or 0)
     return start_error(error.stage, error.errno or 0, path)
 
