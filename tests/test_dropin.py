@@ -7,6 +7,7 @@ import errno
 import inspect
 import os
 import signal
+import socket
 import subprocess as plain
 import sys
 import textwrap
@@ -245,6 +246,32 @@ def test_errors_are_those_of_the_standard_library(policy: sandbox.SandboxPolicy)
             subprocess.Popen(**how, policy=policy)
         for name in ("errno", "filename"):
             assert getattr(caught.value, name, None) == getattr(expected.value, name, None)
+
+
+@pytest.mark.parametrize("how", ["stdin", "stderr", "pass_fds"])
+def test_a_datagram_socket_of_the_host_is_not_handed_over(
+    policy: sandbox.SandboxPolicy, how: str
+) -> None:
+    """No filter sees the address of a `sendmsg`, and the socket is of the host's network."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given,
+    ):
+        host.bind(("127.0.0.1", 0))
+        host.settimeout(10)
+        number = {"stdin": 0, "stderr": 2, "pass_fds": given.fileno()}[how]
+        made, there = f"socket.socket(fileno={number})", host.getsockname()
+        code = f"import socket; given = {made}; given.sendto(b'x', {there})"
+        handed: dict[str, Any] = {how: (given.fileno(),) if how == "pass_fds" else given}
+        words = ["/usr/bin/python3", "-c", code]
+        with pytest.raises(sandbox.InvalidArgument) as caught:
+            subprocess.call(words, policy=policy, **handed)
+        assert caught.value.name == how
+        assert plain.call(words, **handed) == 0
+        assert host.recv(2) == b"x"
+        host.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            host.recv(2)
 
 
 def test_failures_leave_no_fd_and_no_child(policy: sandbox.SandboxPolicy) -> None:

@@ -31,7 +31,7 @@ from sandbox.errors import InvalidArgument, SandboxLost, Unavailable, start_erro
 from sandbox.live import Sandbox, checked
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, workspace_write
-from sandbox.request import candidates
+from sandbox.request import candidates, check_given
 from sandbox.result import Enforcement
 
 __all__ = [
@@ -89,6 +89,7 @@ _spawners = Spawners()
 _UNCHANGED = full_access()
 _DEFAULT = workspace_write()
 _PASSED_MAX = 13  # beside the streams
+_STREAMS = ("stdin", "stdout", "stderr")
 _block = threading.Lock()  # held while a policy is installed
 
 
@@ -107,7 +108,8 @@ class Popen(subprocess.Popen[AnyStr]):
     lost. Then it counts in the namespace of what joined: its own number there is another one.
 
     Raises what ``subprocess.Popen`` does. ``InvalidArgument`` for ``preexec_fn``, ``user``,
-    ``group``, ``extra_groups`` and ``restore_signals=False``, which cannot be had confined;
+    ``group``, ``extra_groups`` and ``restore_signals=False``, which cannot be had confined, and
+    datagram sockets, which lead out;
     ``PolicyError`` and ``HostError`` and their kinds as ``Sandbox``, ``Unenforceable`` also for
     what takes namespaces; ``SandboxLost`` when other commands of the policy prevented the start.
     """
@@ -199,6 +201,10 @@ class _Handed:
         self.passed = _passed(call)
         streams = (call.p2cread, call.c2pwrite, call.errwrite)
         self.fds = [fd if fd != -1 else _own(at) for at, fd in enumerate(streams)]
+        for name, fd in zip(_STREAMS, self.fds, strict=True):
+            check_given(name, fd)
+        for fd in self.passed:
+            check_given("pass_fds", fd)
         self._null = -1
         if -1 in self.fds:
             self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
