@@ -112,6 +112,6 @@ ROWS = {
             "tmux kill-server",
         ),
         needs={"tmux": "tmux"},
-        answers={"landlock": Fails("couldn't create directory /tmp/tmux-", _NO_TMP)},
+        answers={"landlock": Fails(" /tmp/tmux-", _NO_TMP)},
     ),
 }
