@@ -168,7 +168,8 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="half of them, for CI")
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
     given = parser.parse_args()
-    pythons = given.pythons or (interpreters()[:1] if given.short else interpreters())
+    found = interpreters()[:1] if given.short else interpreters()
+    pythons = [os.path.abspath(one) for one in given.pythons] or found
     wrong = [line for one in pythons for line in check(one, SHORT if given.short else WHOLE)]
     if not given.short and not given.pythons:
         foreign_suites.prepare()
