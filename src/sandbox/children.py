@@ -50,7 +50,7 @@ class Spawner:
         self.policy = policy
         self._backend = choose()
         self._lock = ForkLock()
-        self._plan = Plan(policy.environment)
+        self._plan = plan_of(policy)
         self._isolation = "none" if policy.unconfined else "landlock"
         named = workspace if needs_workspace(policy) else None
         self._enter()

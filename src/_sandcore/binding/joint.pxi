@@ -13,7 +13,6 @@ cdef class Joint:
     cdef Helper helper
     cdef Nursery nursery
     cdef int socket
-    cdef bint closed
 
     def __cinit__(self, Helper helper not None, uint32_t processes=0):
         cdef wire_reply ready

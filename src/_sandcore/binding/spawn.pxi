@@ -139,15 +139,13 @@ def spawn(Plan plan not None):
     when any step up to and including exec failed; then the command did not run, not even in part,
     and neither process nor fd is left behind. LaneLost when another command of the policy killed
     the process that spawns, meanwhile or again and again. May be called from any thread; the GIL is
-    free meanwhile. clone(2) with CLONE_VM | CLONE_VFORK | CLONE_PIDFD underneath.
+    free meanwhile. clone(2) with CLONE_VM | CLONE_PIDFD underneath, and CLONE_VFORK where no other
+    command can stop the child before it executes.
     """
-    cdef stage_report report
     if plan.inline:
         return _spawn_inline(plan)
-    if spawn_check_fds(plan.c.fds, plan.c.fd_count, &report):
-        raise_stage(&report)
     for _ in range(2):
-        nursery = _nursery_of(plan.policy)
+        nursery = _nursery_of(plan)
         try:
             started = nursery.spawn(plan)
         finally:
@@ -219,16 +217,21 @@ cdef class Nursery:
         return (pid, pidfd)
 
 
-cdef Nursery _nursery_of(Policy policy):
-    """An idle nursery of this process, or a new one."""
+cdef Nursery _nursery_of(Plan plan):
+    """An idle nursery of this process, or a new one: StageError then for a fd that is closed, whose
+    number would be one of the nursery's."""
     cdef Nursery nursery
+    cdef stage_report report
     while True:
         try:
-            nursery = policy.nurseries.pop()
+            nursery = plan.policy.nurseries.pop()
         except IndexError:  # not asked before: another thread may take the last one
-            return Nursery.make(policy, NULL)
+            break
         if nursery.owner == getpid():
             return nursery
+    if spawn_check_fds(plan.c.fds, plan.c.fd_count, &report):
+        raise_stage(&report)
+    return Nursery.make(plan.policy, NULL)
 
 
 cdef bytes _block(tuple items):

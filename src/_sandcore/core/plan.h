@@ -51,8 +51,8 @@ struct plan {
     int32_t umask;             /* -1: as it is */
     int32_t group;             /* without a new session: group to join; 0: as is; -1: its own */
     int32_t ruleset;           /* Landlock ruleset, fd_count or more; -1: none to take */
-    const volatile int32_t
-        *spawner;   /* 0 there: who cloned is dead, and nothing may run; NULL: unasked */
+    /* 0 there: who cloned is dead, and nothing may run; NULL: unasked. */
+    const volatile int32_t *spawner;
     int32_t unborn; /* not 0: zero when it has exec'ed or ended, and who waits on it is woken */
     struct plan_filter filter, extra_filter;
     struct stage_report report; /* written by the child */

@@ -31,8 +31,9 @@ enum {
     LOOKS = 1500
 };
 
-/* Control socket, caller, what signals there are, and a pidfd for each command. While the caller is there the latter are
- * passed over (poll ignores negative numbers): a command's end is no reason to wake up. */
+/* Control socket, caller, what signals there are, and a pidfd for each command. While the caller is
+ * there the latter are passed over (poll ignores negative numbers): a command's end is no reason to
+ * wake up. */
 static struct pollfd watched[WATCHED];
 static unsigned watched_count;
 static int lost_count; /* there were more than can be watched: stay until the caller ends */
@@ -42,7 +43,7 @@ static int lost_count; /* there were more than can be watched: stay until the ca
 static int32_t open_signals(void)
 {
     static const uint64_t all = ~UINT64_C(0);
-    return (int32_t)SYS_4(SYS_signalfd4, -1, &all, sizeof all, SFD_CLOEXEC | SFD_NONBLOCK);
+    return (int32_t)SYS_4(SYS_signalfd4, -1, &all, KERNEL_SIGSET_BYTES, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /* Not all that there are: more may come as fast, and the caller would wait. */

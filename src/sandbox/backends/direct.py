@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterator
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Order, StartFailed
 from sandbox.backends.basis import Basis
-from sandbox.backends.enforceable import check_host, weaker_host, weaker_program
+from sandbox.backends.enforceable import (
+    check_host,
+    weaker_host,
+    weaker_program,
+    why_uncounted,
+)
 from sandbox.backends.ground import compile_blob
 from sandbox.backends.refusals import Refusal
 from sandbox.backends.rlimits import Table, hard_limits, rlimits
@@ -24,7 +29,16 @@ from sandbox.limits import WALL_DEFAULT, Limits
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Weaker
 
-__all__ = ["NO_NAMESPACES", "LinuxDirect", "check_direct", "owner", "plan_of", "spawned"]
+__all__ = [
+    "NO_NAMESPACES",
+    "LinuxDirect",
+    "check_direct",
+    "check_wall",
+    "owner",
+    "plan_of",
+    "spawned",
+    "weaker_unwatched",
+]
 
 _MEND = "sandbox.run, Sandbox.popen"
 NO_NAMESPACES = Refusal(
@@ -39,9 +53,22 @@ def check_direct(resolved: ResolvedPolicy, probe: _sandcore.Probe) -> None:
     A time limit that is the default was asked for by nobody: who spawns a child waits for it.
     """
     check_host(resolved.policy, probe, NO_NAMESPACES)
-    if resolved.policy.limits.wall not in (None, WALL_DEFAULT):
+    check_wall(resolved.policy.limits, _MEND)
+
+
+def check_wall(limits: Limits, mend: str) -> None:
+    """Raises ``Unenforceable`` for a time limit, where nobody is there to keep it."""
+    if limits.wall not in (None, WALL_DEFAULT):
         cause = "nobody watches the clock of the caller's own children"
-        raise Unenforceable("limits.wall", cause, f"Limits(wall=None), timeout=...; or {_MEND}")
+        raise Unenforceable("limits.wall", cause, f"Limits(wall=None), timeout=...; or {mend}")
+
+
+def weaker_unwatched(limits: Limits, mend: str) -> Iterator[Weaker]:
+    """Limits of which less is enforced on children that nobody watches."""
+    if limits.wall is not None:
+        yield Weaker("wall", "it is the caller who waits, with a time-out of his own", mend)
+    if limits.memory is not None:
+        yield Weaker("memory", "it binds single processes only (RLIMIT_DATA)", mend)
 
 
 def _weaker(limits: Limits, confined: bool) -> Iterator[Weaker]:
@@ -50,13 +77,9 @@ def _weaker(limits: Limits, confined: bool) -> Iterator[Weaker]:
         yield Weaker("tree-kill", cause, _MEND)
         yield Weaker("restore", "what is planted under protected names is not put back", _MEND)
         yield Weaker("tmp-kept", "its temporary directory is emptied when the caller ends", _MEND)
-    if limits.wall is not None:
-        yield Weaker("wall", "it is the caller who waits, with a time-out of his own", _MEND)
-    if limits.memory is not None:
-        yield Weaker("memory", "it binds single processes only (RLIMIT_DATA)", _MEND)
+    yield from weaker_unwatched(limits, _MEND)
     if limits.processes is not None:
-        who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
-        yield Weaker("processes", f"RLIMIT_NPROC {who}", _MEND)
+        yield Weaker("processes", why_uncounted(), _MEND)
 
 
 class LinuxDirect:

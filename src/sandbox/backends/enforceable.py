@@ -22,6 +22,7 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
 
 __all__ = [
+    "ABI_SCOPES",
     "KernelFacts",
     "check_filters",
     "check_host",
@@ -31,10 +32,11 @@ __all__ = [
     "weaker_layout",
     "weaker_limits",
     "weaker_program",
+    "why_uncounted",
     "why_unsampled",
 ]
 
-_ABI_SCOPES = 6
+ABI_SCOPES = 6  # of Landlock, for signals
 _ABSTRACT = "a command may take the name of an abstract socket that a program outside asks for"
 _NAMESPACES = "namespaces: see `sandbox doctor`"
 
@@ -127,8 +129,8 @@ def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> 
     yield Weaker("loopback", cause, _NAMESPACES)
     if resolved.policy.network != "full":  # with it there is no AF_UNIX at all
         yield Weaker("abstract-names", _ABSTRACT, _NAMESPACES)
-    if abi < _ABI_SCOPES:
-        cause = f"Landlock has signal scopes from ABI {_ABI_SCOPES}, this kernel has {abi}"
+    if abi < ABI_SCOPES:
+        cause = f"Landlock has signal scopes from ABI {ABI_SCOPES}, this kernel has {abi}"
         yield Weaker("signals", cause, "Linux 6.12 or newer")
         yield Weaker("tree-kill", cause, "Linux 6.12 or newer")
 
@@ -187,9 +189,9 @@ def why_unsampled(resolved: ResolvedPolicy, isolation: str, abi: int) -> str:
     """Why a lane cannot look at the memory of its command's processes; empty: it can."""
     if resolved.access("/proc") is Access.DENY:
         return "the policy denies /proc, where the lane would look"
-    if isolation == "landlock" and abi < _ABI_SCOPES:
+    if isolation == "landlock" and abi < ABI_SCOPES:
         return (
-            f"without signal scopes (Landlock ABI {_ABI_SCOPES}) a lane cannot tell whose they are"
+            f"without signal scopes (Landlock ABI {ABI_SCOPES}) a lane cannot tell whose they are"
         )
     return ""
 
@@ -214,5 +216,10 @@ def weaker_limits(
         )
         yield Weaker("memory", cause)
     if limits.processes is not None and not counted:
-        who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
-        yield Weaker("processes", f"RLIMIT_NPROC {who}", "namespaces, on Linux 6.14 or newer")
+        yield Weaker("processes", why_uncounted(), "namespaces, on Linux 6.14 or newer")
+
+
+def why_uncounted() -> str:
+    """What a limit of processes means where nobody counts those of the sandbox."""
+    who = "does not bind root" if os.getuid() == 0 else "counts all processes of the user"
+    return f"RLIMIT_NPROC {who}"

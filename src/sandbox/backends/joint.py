@@ -12,19 +12,19 @@ from collections.abc import Iterator
 
 import _sandcore
 from sandbox.backends.base import ConfinementLost, Order
-from sandbox.backends.direct import owner, plan_of, spawned
+from sandbox.backends.direct import check_wall, owner, plan_of, spawned, weaker_unwatched
+from sandbox.backends.enforceable import ABI_SCOPES
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
 from sandbox.backends.rlimits import Table
 from sandbox.errors import Unenforceable, start_error
-from sandbox.limits import WALL_DEFAULT, Limits
+from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.result import Enforcement, Weaker
 
 __all__ = ["LinuxJoint", "check_joint"]
 
 _MEND = "Sandbox.run, Sandbox.popen"
-_ABI_SCOPES = 6
 
 
 def check_joint(isolation: str, abi: int, limits: Limits) -> None:
@@ -32,12 +32,10 @@ def check_joint(isolation: str, abi: int, limits: Limits) -> None:
     if isolation != "namespaces":
         cause = f"a sandbox is joined by its namespaces, and isolation {isolation!r} has none"
         raise Unenforceable("sandbox=", cause, f"policy=; {_MEND}")
-    if abi < _ABI_SCOPES:
-        cause = f"signals to the caller's group take Landlock ABI {_ABI_SCOPES}; this one is {abi}"
+    if abi < ABI_SCOPES:
+        cause = f"signals to the caller's group take Landlock ABI {ABI_SCOPES}; this one is {abi}"
         raise Unenforceable("sandbox=", cause, f"Linux 6.12 or newer; {_MEND}")
-    if limits.wall not in (None, WALL_DEFAULT):
-        cause = "nobody watches the clock of the caller's own children"
-        raise Unenforceable("limits.wall", cause, f"Limits(wall=None), timeout=...; or {_MEND}")
+    check_wall(limits, _MEND)
 
 
 def _weaker(limits: Limits) -> Iterator[Weaker]:
@@ -45,10 +43,7 @@ def _weaker(limits: Limits) -> Iterator[Weaker]:
     yield Weaker("tree-kill", cause, _MEND)
     cause = "what is planted under protected names is put back when the sandbox is closed"
     yield Weaker("restore", cause, _MEND)
-    if limits.wall is not None:
-        yield Weaker("wall", "it is the caller who waits, with a time-out of his own", _MEND)
-    if limits.memory is not None:
-        yield Weaker("memory", "it binds single processes only (RLIMIT_DATA)", _MEND)
+    yield from weaker_unwatched(limits, _MEND)
     if limits.processes is not None:
         yield Weaker("processes", "it is for all that joins the sandbox together", _MEND)
 
