@@ -13,6 +13,7 @@ from scenekit import play
 
 SCENES = (
     "the_caller_is_killed",
+    "the_caller_is_killed_and_the_root_is_slow",
     "the_caller_and_its_lanes_are_killed",
     "what_was_there_before_stays",
     "what_the_host_makes_between_commands_is_its_own",

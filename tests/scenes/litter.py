@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from scenekit import until
 import _sandcore
 import sandbox
 
+PR_SET_CHILD_SUBREAPER = 36
 _PLANT = (
     "mkdir .vscode && echo evil >.vscode/tasks.json && echo evil >.envrc && ln -s /etc .idea"
     " && mkdir .codex && chmod 0 .codex && echo free >free && touch ready"
@@ -36,7 +38,7 @@ def caller(w: Path, command: str, after: str = "") -> subprocess.Popen[bytes]:
         f"box.run(sys.argv[2])\n{after}\n"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(w), command], start_new_session=True, cwd="/"
+        [sys.executable, "-c", code, str(w), command], preexec_fn=os.setpgrp, cwd="/"
     )
 
 
@@ -70,14 +72,21 @@ def names(w: Path) -> set[str]:
     return {path.name for path in w.iterdir()}
 
 
-def killed(w: Path, lanes: bool = False) -> set[str]:
+def killed(w: Path, lanes: bool = False, slow: bool = False) -> set[str]:
     """What is there when a caller was killed while its command, which has planted, still runs."""
     one = caller(w, f"{_PLANT}; sleep 60")
     until(lambda: (w / "ready").exists(), 20)
     root = int((w / "root").read_text())
+    if slow:
+        # Its parent then is of this session: the kernel wakes a stopped group that is orphaned.
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        os.kill(root, signal.SIGSTOP)
     for victim in (*(lanes_of(root) if lanes else ()), one.pid):
         os.kill(victim, signal.SIGKILL)
     one.wait()
+    if slow:
+        time.sleep(3)
+        os.kill(root, signal.SIGCONT)
     until(lambda: is_gone(root), 10)
     return names(w)
 
@@ -93,6 +102,12 @@ def check_moved(w: Path, found: set[str]) -> None:
 
 def the_caller_is_killed(w: Path, o: Path) -> None:
     check_moved(w, killed(w))
+    assert notes_of(w) == []
+
+
+def the_caller_is_killed_and_the_root_is_slow(w: Path, o: Path) -> None:
+    """When it looks the command has ended, longer ago than a caller takes that lives."""
+    check_moved(w, killed(w, slow=True))
     assert notes_of(w) == []
 
 

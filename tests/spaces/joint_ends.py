@@ -41,30 +41,56 @@ def closing_ends_all_that_has_joined(w: Path, o: Path) -> None:
         wait_for(lambda: helpers() == [])
 
 
-def a_killed_caller_ends_all_that_has_joined(w: Path, o: Path) -> None:
-    mark = new_mark()
-    code = f"""
-import os, time
+CALLER = """
+import os, sys, time
 from sandbox import Sandbox, subprocess, workspace_write
-box = Sandbox(workspace_write({str(w)!r}))
-env = {{**os.environ, {MARK!r}: {mark!r}}}
-words = {f"echo evil > {w}/.envrc; {TREE} exec sleep 300"!r}
+work, mark, tree = sys.argv[1:]
+box = Sandbox(workspace_write(work))
+env = {**os.environ, %r: mark}
+words = f"echo evil > {work}/.envrc; {tree} exec sleep 300"
 subprocess.Popen(words, shell=True, sandbox=box, env=env)
 time.sleep(30)
 """
+
+
+def kill_a_caller(w: Path, slow: bool = False) -> list[int]:
+    """One to whose sandbox children have joined; its helper processes, the root first."""
+    mark = new_mark()
+    words = ["-W", "ignore", "-c", CALLER % MARK, str(w), mark, TREE]
+    caller = plain.Popen([sys.executable, *words])
+    try:
+        wait_for(lambda: len(marked(mark)) >= 4, 20)
+        mine = helpers(caller.pid)
+        assert len(mine) >= 4
+        if slow:
+            os.kill(mine[0], signal.SIGSTOP)
+    finally:
+        caller.kill()
+        caller.wait()
+    wait_for(lambda: not marked(mark))
+    if slow:
+        time.sleep(2.5)
+        os.kill(mine[0], signal.SIGCONT)
+    return mine
+
+
+def a_killed_caller_ends_all_that_has_joined(w: Path, o: Path) -> None:
     for _ in range(3):
-        caller = plain.Popen([sys.executable, "-W", "ignore", "-c", code])
-        try:
-            wait_for(lambda: len(marked(mark)) >= 4, 20)
-            mine = helpers(caller.pid)
-            assert len(mine) >= 4
-        finally:
-            caller.kill()
-            caller.wait()
-        wait_for(lambda: not marked(mark))
-        wait_for(lambda pids=mine: not any(map(exists, pids)))
+        pids = kill_a_caller(w)
+        wait_for(lambda pids=pids: not any(map(exists, pids)))
     assert not (w / ".envrc").exists()
-    assert len([path for path in w.iterdir() if ".envrc.planted-" in path.name]) == 3
+    assert len(planted(w)) == 3
+
+
+def names_are_put_back_by_a_root_that_is_slow(w: Path, o: Path) -> None:
+    """By then all that joined has ended, long ago."""
+    kill_a_caller(w, slow=True)
+    wait_for(lambda: planted(w))
+    assert not (w / ".envrc").exists()
+
+
+def planted(w: Path) -> list[Path]:
+    return [path for path in w.iterdir() if ".envrc.planted-" in path.name]
 
 
 def a_lost_sandbox_is_lost_for_them_too_and_made_anew(w: Path, o: Path) -> None:

@@ -27,7 +27,7 @@ CODE = r"""
 #include <time.h>
 #include <unistd.h>
 
-enum { SECONDS = 4, LINGER = 3, QUEUE = 4000, MANY = 3000 };
+enum { SECONDS = 4, LINGER = 30, QUEUE = 4000, MANY = 3000 };
 static volatile int current = -1;
 static double end;
 
@@ -172,6 +172,6 @@ def a_command_cannot_put_the_supervisor_to_sleep(w: Path, o: Path) -> None:
         said = subprocess.check_output([program, what], text=True)
         assert said.split()[0] == "1", said
         with space(w) as box:
-            result = box.run([str(program), what], timeout=40)
+            result = box.run([str(program), what], timeout=80)
             assert result.out.split()[0] == "1", result.text
-            assert 0 <= float(result.out.split()[1]) < 1, result.text
+            assert 0 <= float(result.out.split()[1]) < 10, result.text

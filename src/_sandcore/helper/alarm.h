@@ -2,7 +2,8 @@
  *
  * What a call does depends on the flags and options of a socket, and those belong to the command as
  * much: a thread of it clears O_NONBLOCK between the supervisor's setting it and its connect, or lets
- * go of a socket that lingers, which the supervisor then closes. */
+ * go of a socket that lingers, whose last holder is then the supervisor. That it is as well where a
+ * system call holds a file for a moment only: pidfd_getfd, and what reads /proc/PID/fd or fdinfo. */
 #ifndef SANDCORE_ALARM_H
 #define SANDCORE_ALARM_H
 

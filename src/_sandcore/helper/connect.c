@@ -40,7 +40,11 @@ void rights_take(const struct supervisor *self)
 
 static int is_waiting(const struct ward *ward, uint64_t id)
 {
-    return SYS_3(SYS_ioctl, ward->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+    long error;
+    do {
+        error = SYS_3(SYS_ioctl, ward->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+    } while (error == -EINTR);
+    return error == 0;
 }
 
 /* Only errors and the success of what was done here: never "let the kernel go on". */
@@ -144,42 +148,43 @@ static void note(const struct ward *ward, const struct connect *connect, int err
     attempts_note(ward->attempts, connect->command, &one);
 }
 
-/* Whether what is done with the command's file may sleep: other sockets are only looked at. */
-static int may_sleep(const struct connect *connect)
+static int attempt_by_kind(struct supervisor *self, const struct ward *ward,
+                           struct connect *connect)
 {
-    return connect->socket >= 0 && connect->domain != AF_UNIX;
+    int error = take_socket(self, connect);
+    if (error) {
+        return error;
+    }
+    if (!is_waiting(ward, connect->id)) {
+        return -EPERM; /* the number may be another's by now */
+    }
+    if (connect->domain == AF_UNIX) {
+        return unix_connect(self, ward, connect);
+    }
+    error = inet_connect(self, connect);
+    connect->outside =
+        !self->shares_network && error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
+    return error;
 }
 
-/* Tries it: zero, CONNECT_LATER or a negative errno. */
+/* Tries it: zero, CONNECT_LATER or a negative errno. Under the clock whatever the socket: to take a
+ * copy, to read about an fd and to let go of one may each be the end of a file that sleeps then. */
 static int attempt(struct supervisor *self, const struct ward *ward, struct connect *connect)
 {
+    if (self->alarm < 0) {
+        return -EPERM; /* the supervisor would sleep */
+    }
     connect->outside = connect->named = connect->domain = 0;
-    int error = take_socket(self, connect), sleeps = may_sleep(connect);
-    if (sleeps) {
-        alarm_begin(self->alarm);
-    }
-    if (error == 0 && !is_waiting(ward, connect->id)) {
-        error = -EPERM; /* the number may be another's by now */
-    }
-    if (error == 0 && connect->domain == AF_UNIX) {
-        error = unix_connect(self, ward, connect);
-    } else if (error == 0) {
-        error = inet_connect(self, connect);
-        connect->outside =
-            !self->shares_network && error < 0 && error != -EINPROGRESS && inet_is_outside(connect);
-    }
+    alarm_begin(self->alarm);
+    int error = attempt_by_kind(self, ward, connect);
     if (error == CONNECT_LATER && !waits(connect)) {
         error = connect->domain == AF_UNIX ? -EAGAIN : -EINPROGRESS;
     }
+    tree_drop(connect->socket);
+    connect->socket = -1;
+    alarm_end(self->alarm);
     if (connect->outside) {
         note(ward, connect, error);
-    }
-    if (connect->socket >= 0) {
-        SYS_1(SYS_close, connect->socket); /* a socket that lingers sleeps here */
-    }
-    connect->socket = -1;
-    if (sleeps) {
-        alarm_end(self->alarm);
     }
     return error;
 }

@@ -193,14 +193,19 @@ void request_release(struct request *request);
 /* Reaches the one file that a request asks for, with this process's own rights, and replies. */
 void files_serve(int socket, const struct request *request);
 
-/* Memory that the root shares with its lanes; in these a command begins, and has ended. */
+/* Memory that the root shares with its lanes; in these a command begins, and has ended, with or without
+ * its caller there to hear of it. */
 int plants_share(struct helper *helper);
 void plants_begin(const struct helper *helper);
-void plants_end(const struct helper *helper);
+void plants_end(const struct helper *helper, int present);
+
+/* Whether a command is running or has just ended. Asked before its tree is ended, for which the root may
+ * wait longer than what counts as just. */
+int plants_are_fresh(const struct helper *helper);
 
 /* At the end of the root, when its tree is dead: where the caller has ended without a word, moves
  * what a command put at protected names aside. */
-void plants_settle(const struct helper *helper);
+void plants_settle(struct helper *helper);
 
 /* Whether the caller has closed while a command was running, or lost its lane: then it has still to
  * look after what that put there, and may be killed before. */

@@ -191,7 +191,7 @@ static int attend(const struct helper *helper, int socket, struct command *comma
         swept = helper_sweep(helper, command->pid, &command->status, &command->usage) -
                 (uint32_t)!command->ended;
     }
-    plants_end(helper); /* before the caller hears of it, who may close at once */
+    plants_end(helper, present); /* before the caller hears of it, who may close at once */
     if (!present) {
         return 0;
     }
@@ -289,7 +289,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
         present = attend(helper, socket, &command, plan);
         SYS_1(SYS_close, request->pidfd);
     } else {
-        plants_end(helper);
+        plants_end(helper, 1);
         send_failure(socket, plan);
     }
     memory_close(&command.memory);

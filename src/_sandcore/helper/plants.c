@@ -26,11 +26,12 @@ static const char mark[] = ".planted-"; /* the caller names what it moves aside 
 /* What lanes tell the root, in memory that they share. */
 struct plants {
     int32_t running; /* commands */
-    int64_t ended_ns;
+    int64_t ended_ns, orphaned_ns;
 };
 
-/* How long the caller has, after a command, to look by itself. */
-static const int64_t grace_ns = INT64_C(2000000000);
+/* How long the caller has, after a command, to look by itself; and how long a command counts whose
+ * caller was gone when it ended. The root may come late to see that, on a machine with much to do. */
+static const int64_t grace_ns = INT64_C(2000000000), orphan_ns = INT64_C(60000000000);
 
 int plants_share(struct helper *helper)
 {
@@ -50,11 +51,13 @@ void plants_begin(const struct helper *helper)
     }
 }
 
-void plants_end(const struct helper *helper)
+void plants_end(const struct helper *helper, int present)
 {
-    if (helper->plants) {
-        __atomic_store_n(&helper->plants->ended_ns, helper_now(), __ATOMIC_SEQ_CST);
-        __atomic_sub_fetch(&helper->plants->running, 1, __ATOMIC_SEQ_CST);
+    struct plants *plants = helper->plants;
+    if (plants) {
+        int64_t *when = present ? &plants->ended_ns : &plants->orphaned_ns;
+        __atomic_store_n(when, helper_now(), __ATOMIC_SEQ_CST);
+        __atomic_sub_fetch(&plants->running, 1, __ATOMIC_SEQ_CST);
     }
 }
 
@@ -114,8 +117,8 @@ static void move_path(const char *path)
     tree_drop(directory);
 }
 
-/* Whether the caller ends without having closed: at once, or in what is left of its grace. */
-static int caller_is_lost(int64_t until_ns)
+/* Whether the caller ends without having closed: at once, or before its grace is over. */
+static int caller_is_lost(struct helper *helper, int64_t until_ns)
 {
     struct pollfd events[2] = {{.fd = HELPER_CALLER, .events = POLLIN},
                                {.fd = HELPER_CONTROL, .events = POLLIN}};
@@ -134,26 +137,32 @@ static int caller_is_lost(int64_t until_ns)
         uint32_t kind = 0;
         int32_t socket;
         long size = helper_receive(HELPER_CONTROL, &kind, sizeof kind, &socket, 1);
+        helper->closed = size == sizeof kind && kind == WIRE_CLOSE;
         return size == 0;
     }
 }
 
-int plants_are_due(const struct helper *helper)
+/* There are commands, or there was one whose caller was gone when it ended. */
+static int is_left_alone(const struct plants *plants)
 {
-    return helper->closed && helper->plants &&
-           __atomic_load_n(&helper->plants->running, __ATOMIC_SEQ_CST) > 0;
+    return __atomic_load_n(&plants->running, __ATOMIC_SEQ_CST) > 0 ||
+           (plants->orphaned_ns && helper_now() < plants->orphaned_ns + orphan_ns);
 }
 
-void plants_settle(const struct helper *helper)
+int plants_are_due(const struct helper *helper)
 {
-    if (!helper->plants) {
-        return;
-    }
-    int64_t until = helper->plants->ended_ns + grace_ns, now = helper_now();
-    if (helper->plants->running > 0) {
-        until = now + grace_ns; /* it was ended with its lane */
-    }
-    if (now >= until || !caller_is_lost(until)) {
+    return helper->closed && helper->plants && is_left_alone(helper->plants);
+}
+
+int plants_are_fresh(const struct helper *helper)
+{
+    const struct plants *plants = helper->plants;
+    return plants && (is_left_alone(plants) || helper_now() < plants->ended_ns + grace_ns);
+}
+
+void plants_settle(struct helper *helper)
+{
+    if (!caller_is_lost(helper, helper_now() + grace_ns)) {
         return;
     }
     const struct policy_view *policy = &helper->policy;

@@ -342,12 +342,13 @@ void root_main(void)
     send_ready(&helper, &report);
     if (error == 0) {
         watch(&helper);
+        int fresh = !helper.closed && plants_are_fresh(&helper);
         if (helper.joined) {
             joint_sweep(&helper);
         } else {
             helper_sweep(&helper, 0, 0, 0);
         }
-        if (!helper.closed) {
+        if (fresh) {
             plants_settle(&helper);
         }
     }

@@ -172,7 +172,10 @@ static int replace(const struct supervisor *self, const struct ward *ward,
     }
     order.newfd_flags = flags & O_CLOEXEC ? O_CLOEXEC : 0;
     copy_options(self, connect, own);
-    long fd = SYS_3(SYS_ioctl, ward->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &order);
+    long fd;
+    do { /* by the supervisor's clock: then it has not been done */
+        fd = SYS_3(SYS_ioctl, ward->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &order);
+    } while (fd == -EINTR);
     return fd < 0 ? -EPERM : 0;
 }
 
