@@ -194,7 +194,7 @@ def confine(layers: list[Layer]) -> None:
     for handle, rules in layers:
         ruleset = make_ruleset(handle, rules)
         assert fcntl.fcntl(ruleset, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
-        assert lib.landlock_restrict(ruleset) == 0
+        assert lib.landlock_restrict(ruleset, 0) == 0
         os.close(ruleset)
 
 
@@ -367,7 +367,7 @@ def test_a_rule_that_cannot_be_added_is_an_error(tree: Path) -> None:
 @live
 def test_restricting_needs_no_new_privs(uid: int) -> None:
     def act() -> None:
-        result = lib.landlock_restrict(make_ruleset(H_SCOPES, []))
+        result = lib.landlock_restrict(make_ruleset(H_SCOPES, []), 0)
         if result < 0:
             raise OSError(-result, "restrict")
 

@@ -69,6 +69,7 @@ LADDER = (
     "backends.prepared",
     "backends.scratch",
     "backends.temporary",
+    "backends.audit",
     "backends.running",
     "backends.direct",
     "backends.joint",

@@ -89,7 +89,7 @@ def enforce(rules: Rules, abi: int) -> None:
         assert lib.landlock_add_path(ruleset, fd, access) == 0, rule
         os.close(fd)
     assert ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-    assert lib.landlock_restrict(ruleset) == 0
+    assert lib.landlock_restrict(ruleset, 0) == 0
 
 
 def opened(rule: Rule) -> int:

@@ -158,6 +158,7 @@ class Outcome(NamedTuple):
     duration: float
     attempts: tuple[tuple[int, int, bytes], ...]
     attempts_missed: int
+    refusals: tuple[()]
 
 @final
 class Policy:
@@ -231,6 +232,8 @@ class Lane:
     @property
     def scoped(self) -> bool: ...
     @property
+    def pid(self) -> int: ...
+    @property
     def usable(self) -> bool: ...
     def close(self) -> None: ...
     def run(
@@ -301,6 +304,7 @@ def compile_policy(
     mounts: Iterable[tuple[bytes, int, int, int, int]] = (),
     own_network: bool = False,
     read_only: bool = False,
+    tell: bool = False,
 ) -> Policy: ...
 def spawn(plan: Plan) -> tuple[int, int]: ...
 def wait(pidfd: int, timeout: float | None = None) -> Status | None: ...

@@ -13,17 +13,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sandbox.backends.base import Outcome
+from sandbox.backends.base import Outcome, Told
 from sandbox.denial import Denial, DenialKind, Evidence, Grant
 from sandbox.errors import InvalidLimit
 from sandbox.limits import Limits
-from sandbox.messages import Cause, Claim, claims
+from sandbox.messages import Act, Cause, Claim, claims
 from sandbox.paths import ancestors
 from sandbox.protected import leads_to
 from sandbox.refused import Judge
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["DENIALS_MAX", "Asked", "denials_of", "from_supervisor", "guesses", "untold"]
+__all__ = [
+    "DENIALS_MAX",
+    "Asked",
+    "denials_of",
+    "from_kernel",
+    "from_supervisor",
+    "guesses",
+    "untold",
+]
 
 DENIALS_MAX = 16
 _WORDS_MAX = 256  # of a command, that are looked at as paths
@@ -47,6 +55,10 @@ _BY_CAUSE: dict[Cause, str] = {
     "EFBIG": "file_size",
     "ENOSPC": "tmp",
 }
+# Rights of Landlock, as the kernel's audit names them.
+_READ_RIGHTS = frozenset(("fs.execute", "fs.read_file", "fs.read_dir"))
+_SOCKET_RIGHTS = frozenset(("fs.resolve_unix", "scope.abstract_unix_socket"))
+_CALL_RIGHTS = {"fs.change_topology": "mount", "scope.signal": "kill", "ptrace": "ptrace"}
 _OWN_TMP = ("/tmp/", "/dev/shm/")
 _NOT_EXECUTABLE = 126  # as shells say it
 # Commands of git that write into the repository.
@@ -91,20 +103,33 @@ def from_supervisor(refused: Sequence[tuple[str, str, int]], asked: Asked) -> tu
     return tuple(_connection(kind, what, Evidence.FILTER, asked) for kind, what, _ in refused)
 
 
-def untold(claimed: Sequence[Denial], told: Sequence[Denial]) -> tuple[Denial, ...]:
-    """What is claimed less what the supervisor has told of: a connection in the command's words.
+def from_kernel(told: Sequence[Told], asked: Asked, isolation: str) -> tuple[Denial, ...]:
+    """What the kernel's audit told of, and which entry of the policy is behind it."""
+    judge = Judge(asked.resolved, isolation, asked.cwd)
+    found = dict.fromkeys(_from_kernel(one, asked, judge) for one in told)
+    return tuple(denial for denial in found if denial is not None)[:DENIALS_MAX]
 
-    A host's name stays: the supervisor saw only that its address was asked for.
+
+def untold(claimed: Sequence[Denial], told: Sequence[Denial]) -> tuple[Denial, ...]:
+    """What is claimed less what is known for certain: the same in the command's words.
+
+    A host's name stays: the supervisor saw only that its address was asked for. Of a name that was
+    not to be made or removed the kernel tells the directory.
     """
-    known = [denial.what for denial in told if denial.kind is DenialKind.NETWORK]
+    known = {(denial.kind, denial.what) for denial in told}
+    addresses = [what for kind, what in known if kind is DenialKind.NETWORK]
 
     def is_known(denial: Denial) -> bool:
-        if denial.certain or denial.kind is not DenialKind.NETWORK:
+        kind, what = denial.kind, denial.what
+        if denial.certain or not known:
             return False
-        hosts = (f"{denial.what}:", f"[{denial.what}]:")
-        return denial.what == _SOME_NETWORK or any(what.startswith(hosts) for what in known)
+        if kind is DenialKind.NETWORK and addresses:
+            hosts = (f"{what}:", f"[{what}]:")
+            return what == _SOME_NETWORK or any(one.startswith(hosts) for one in addresses)
+        above = what.rpartition("/")[0] or "/"
+        return (kind, what) in known or (kind is DenialKind.WRITE and (kind, above) in known)
 
-    return tuple(denial for denial in claimed if not (known and is_known(denial)))
+    return tuple(denial for denial in claimed if not is_known(denial))
 
 
 def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial, ...]:
@@ -129,6 +154,28 @@ def guesses(words: Sequence[str], asked: Asked, isolation: str) -> tuple[Denial,
 
 def _worded(cause: Cause, act: Any, path: str) -> Claim:
     return Claim(cause, act, (path,), "", "", "")
+
+
+# What the kernel told.
+
+
+def _from_kernel(told: Told, asked: Asked, judge: Judge) -> Denial | None:
+    right = told.rights[0]
+    rule = f"landlock: {', '.join(told.rights)}"
+    if right.startswith("net."):
+        return _connection("network", f"port {told.what}", Evidence.KERNEL, asked)
+    if right in _SOCKET_RIGHTS:
+        return _connection("socket", told.what or "a Unix socket", Evidence.KERNEL, asked)
+    if not right.startswith("fs.") or right in _CALL_RIGHTS:
+        what = _CALL_RIGHTS.get(right, right)
+        return Denial(DenialKind.SYSCALL, what, Evidence.KERNEL, rule, detail=told.what)
+    act: Act = "read" if _READ_RIGHTS.issuperset(told.rights) else "write"
+    denial = judge.denial(_worded("EACCES", act, told.what))
+    if denial is not None:
+        return replace(denial, evidence=Evidence.KERNEL)
+    if len(told.rights) > 1:
+        return None  # of a rename both directories are told of; this one allows it
+    return Denial(DenialKind(act), told.what, Evidence.KERNEL, rule)
 
 
 # How it ended.
@@ -243,7 +290,7 @@ def _connection(kind: str, what: str, evidence: Evidence, asked: Asked) -> Denia
         rule = f"sockets of the host: {', '.join(named) or 'none'}"
         # An abstract one cannot be named, nor one of a relative path; and naming a daemon gives
         # its power away: never by what a command says.
-        is_known = evidence is Evidence.FILTER and what.startswith("/")
+        is_known = evidence is not Evidence.MESSAGE and what.startswith("/")
         grant = Grant.one("unix-socket", what) if is_known else None
         return Denial(DenialKind.SOCKET, what, evidence, rule, grant)
     rule = f"network: {asked.resolved.policy.network}"

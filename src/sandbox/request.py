@@ -16,7 +16,7 @@ from typing import Any, Final, TypedDict
 from sandbox.backends.attempts import refused_connects
 from sandbox.backends.base import Outcome, Request
 from sandbox.denial import Denial
-from sandbox.denials import Asked, denials_of, from_supervisor, untold
+from sandbox.denials import Asked, denials_of, from_kernel, from_supervisor, untold
 from sandbox.errors import InvalidArgument, WorkingDirectoryError
 from sandbox.limits import Limits, check_seconds
 from sandbox.result import Enforcement, Result, Usage
@@ -274,6 +274,8 @@ def result_of(
     """The result of a command that started; ``output``: what it printed, if others read that."""
     if outcome.attempts:
         denials += from_supervisor(refused_connects(outcome), asked)
+    if outcome.refusals:
+        denials += from_kernel(outcome.refusals, asked, enforcement.isolation)
     if outcome.status or outcome.timed_out or outcome.over_memory:
         said = output if output is not None else (outcome.stderr, outcome.stdout)
         denials += untold(denials_of(outcome, asked, enforcement.isolation, said), denials)

@@ -26,7 +26,7 @@ uint64_t landlock_granted(int abi, enum landlock_class cls, int is_dir, uint32_t
 uint32_t landlock_restrict_flags(int abi);
 int landlock_create(const struct landlock_rights *handled);
 int landlock_add_path(int ruleset, int parent_fd, uint64_t access);
-int landlock_restrict(int ruleset);
+int landlock_restrict(int ruleset, uint32_t flags);
 const char *landlock_right_name(uint64_t bit);
 const char *landlock_net_name(uint64_t bit);
 const char *landlock_scope_name(uint64_t bit);

@@ -55,6 +55,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_NAMESPACES
     enum: POLICY_OWN_NETWORK
     enum: POLICY_READ_ONLY
+    enum: POLICY_TELL
     enum: POLICY_MOUNT_OPTIONAL
     enum: POLICY_MOUNT_MAKE
     enum: POLICY_MOUNT_LATER

@@ -146,4 +146,4 @@ cdef class Helper:
         if socket < 0:
             ready.report.error = -socket
             raise_stage(&ready.report)
-        return Lane.make(self, socket, bool(ready.scoped))
+        return Lane.make(self, socket, &ready)

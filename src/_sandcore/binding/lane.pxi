@@ -22,17 +22,18 @@ cdef class Lane:
     cdef int64_t lost_ns  # when it counts as lost, because it should have ended long before
     cdef readonly Helper helper
     cdef readonly bint scoped
+    cdef readonly int pid  # as the helper sees it: in namespaces a number in there
 
     def __cinit__(self):
         self.socket = self.pidfd = -1
 
     @staticmethod
-    cdef Lane make(Helper helper, int socket, bint scoped):
+    cdef Lane make(Helper helper, int socket, const wire_reply *ready):
         cdef Lane lane = Lane.__new__(Lane)
         lane.socket = socket
         lane.owner = getpid()
         lane.helper = helper
-        lane.scoped = scoped
+        lane.scoped, lane.pid = ready.scoped, ready.pid
         return lane
 
     def __dealloc__(self):

@@ -4,7 +4,7 @@ Outcome = namedtuple(
     "Outcome",
     "started status timed_out stage errno detail stdout stdout_head stdout_total "
     "stderr stderr_head stderr_total swept drained_early over_memory usage duration "
-    "attempts attempts_missed")
+    "attempts attempts_missed refusals")
 Outcome.__doc__ = """What became of one request.
 
 `started` is False when a stage failed: then `stage`, `errno` and `detail` say which, and nothing ran.
@@ -15,7 +15,8 @@ that outlived the leader and were ended. `drained_early`: output was still open 
 `usage`: (user s, system s, max rss KiB, minor faults, major faults, blocks in, blocks out, voluntary
 switches, involuntary switches) of the whole tree. `duration` is in seconds.
 `attempts`: connects to what is outside of the sandbox, which were refused: (errno, SOCK_*, address as
-bytes) each, the same one once; `attempts_missed`: how many more there were."""
+bytes) each, the same one once; `attempts_missed`: how many more there were. `refusals`: empty, for
+who listens to the kernel's audit."""
 
 
 cdef _kept(const run_c *state, int which):
@@ -57,7 +58,7 @@ cdef _outcome(const run_c *state, const wire_attempt *attempts, double duration)
         (usage.user_us / 1e6, usage.system_us / 1e6, usage.max_rss_kib, usage.minor_faults,
          usage.major_faults, usage.in_blocks, usage.out_blocks, usage.voluntary_switches,
          usage.involuntary_switches),
-        duration, *_attempts(reply, attempts)))
+        duration, *_attempts(reply, attempts), ()))
 
 
 cdef _started_outcome(const wire_reply *reply, const wire_attempt *attempts):

@@ -163,7 +163,7 @@ cdef bytes _filter_code(uint32_t arch, uint32_t network, uint32_t flags, uint64_
 
 
 def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, extra_filter=b"",
-                   confined=True, mounts=(), own_network=False, read_only=False):
+                   confined=True, mounts=(), own_network=False, read_only=False, tell=False):
     """Compiles a policy to its blob.
 
     Parameters:
@@ -184,6 +184,7 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
             size its bytes at the most (0: the kernel's own limit).
         own_network: in namespaces: a network of its own, with nothing but a loopback.
         read_only: in namespaces: all but what they say otherwise is read-only.
+        tell: have the kernel's audit told of what Landlock refuses (from ABI 7 on).
 
     Returns a Policy. ValueError for a path that is not absolute or contains NUL, for a filter that
     is not a sequence of BPF instructions, or for more than 65,536 rules.
@@ -204,6 +205,7 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
     flags |= POLICY_NAMESPACES if spaces else 0
     flags |= POLICY_OWN_NETWORK if own_network else 0
     flags |= POLICY_READ_ONLY if read_only else 0
+    flags |= POLICY_TELL if tell and abi else 0
     code = b""
     if network is not None:
         flags |= POLICY_FILTER

@@ -230,7 +230,7 @@ CHILD static int stage_no_new_privs(const struct plan *plan)
 
 CHILD static int stage_landlock(const struct plan *plan)
 {
-    return plan->ruleset >= 0 ? landlock_restrict(plan->ruleset) : 0;
+    return plan->ruleset >= 0 ? landlock_restrict(plan->ruleset, 0) : 0;
 }
 
 CHILD int child_install_filter(const struct plan_filter *filter)

@@ -166,9 +166,9 @@ int landlock_add_path(int ruleset, int parent_fd, uint64_t access)
     return (int)SYS_4(SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0);
 }
 
-int landlock_restrict(int ruleset)
+int landlock_restrict(int ruleset, uint32_t flags)
 {
-    return (int)SYS_2(SYS_landlock_restrict_self, ruleset, 0);
+    return (int)SYS_2(SYS_landlock_restrict_self, ruleset, flags);
 }
 
 static const char *name_of(enum field field, uint64_t bit)

@@ -83,8 +83,9 @@ int landlock_create(const struct landlock_rights *handled);
  */
 int landlock_add_path(int ruleset, int parent_fd, uint64_t access);
 
-/* Confines the calling thread, for good. It needs no_new_privs. Returns 0 or -errno. */
-int landlock_restrict(int ruleset);
+/* Confines the calling thread, for good. It needs no_new_privs. `flags`: LANDLOCK_FLAG_*, of those that
+ * the kernel knows. Returns 0 or -errno. */
+int landlock_restrict(int ruleset, uint32_t flags);
 
 /* The name of one right, or NULL when the bit is none of the table's. For explanations. */
 const char *landlock_right_name(uint64_t bit);

@@ -148,17 +148,19 @@ static int parts_are_announced(const struct policy_header *header)
     int filter = (header->flags & POLICY_FILTER) != 0;
     int spaces = (header->flags & POLICY_NAMESPACES) != 0;
     int more = (header->flags & (POLICY_OWN_NETWORK | POLICY_READ_ONLY)) != 0;
+    int tell = (header->flags & POLICY_TELL) != 0;
     int anything =
         landlock || filter || header->mount_count != 0 || header->extra_filter_count != 0;
     return filter == (header->filter_count != 0) && landlock == (header->abi != 0) &&
            (landlock || header->rule_count == 0) && (!spaces || header->mount_count != 0) &&
-           (spaces || !more) && (!anything || (header->flags & POLICY_CONFINED) != 0);
+           (spaces || !more) && (landlock || !tell) &&
+           (!anything || (header->flags & POLICY_CONFINED) != 0);
 }
 
 static int header_is_sound(const struct policy_header *header, size_t size)
 {
     uint32_t known = POLICY_CONFINED | POLICY_LANDLOCK | POLICY_FILTER | POLICY_NAMESPACES |
-                     POLICY_OWN_NETWORK | POLICY_READ_ONLY;
+                     POLICY_OWN_NETWORK | POLICY_READ_ONLY | POLICY_TELL;
     if (memcmp(header->magic, "SCPB", 4) != 0 || header->version != POLICY_VERSION ||
         header->size != size || (header->flags & ~known) != 0) {
         return 0;

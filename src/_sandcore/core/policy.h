@@ -23,6 +23,7 @@ enum policy_flags {
     POLICY_NAMESPACES = 1u << 3,  /* user, mount, pid, ipc and uts; the mounts are the layout */
     POLICY_OWN_NETWORK = 1u << 4, /* with it: a network of its own, of which only loopback is up */
     POLICY_READ_ONLY = 1u << 5,   /* with it: all that no mount says otherwise of is read-only */
+    POLICY_TELL = 1u << 6,        /* what Landlock refuses is told to the kernel's audit (ABI 7) */
 };
 
 enum policy_rule_flags {

@@ -50,6 +50,13 @@ int lane_enter(struct helper *helper, struct stage_report *report)
     return (int)error;
 }
 
+/* By itself the kernel tells its audit of nothing that was executed after the layer was taken. */
+static uint32_t told(const struct policy_header *header)
+{
+    uint32_t flags = header->flags & POLICY_TELL ? LANDLOCK_FLAG_LOG_NEW_EXEC_ON : 0;
+    return flags & landlock_restrict_flags((int)header->abi);
+}
+
 static int confine_lane(struct helper *helper, struct stage_report *report)
 {
     int entered = lane_enter(helper, report);
@@ -64,7 +71,7 @@ static int confine_lane(struct helper *helper, struct stage_report *report)
     }
     helper->children = helper_open_children();
     if (error == 0 && helper->policy.header->flags & POLICY_LANDLOCK) {
-        error = landlock_restrict(HELPER_RULESET);
+        error = landlock_restrict(HELPER_RULESET, told(helper->policy.header));
         helper->scoped = error == 0 && helper_prove_scope(helper->root);
     }
     helper->scoped |= helper_has_namespaces(helper) && SYS_0(SYS_getpid) == 1;

@@ -120,7 +120,7 @@ static int confine_nursery(struct helper *helper)
         error = joint_enter_thread(helper, self.fds, &self.ruleset);
     }
     if (error == 0 && (self.joins || helper->policy.header->flags & POLICY_LANDLOCK)) {
-        error = landlock_restrict(self.ruleset);
+        error = landlock_restrict(self.ruleset, 0);
         helper->scoped = !self.joins && error == 0 && helper_prove_scope(helper->caller);
     }
     SYS_1(SYS_close, self.ruleset);

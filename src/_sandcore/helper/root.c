@@ -73,7 +73,7 @@ static int take_scope(struct helper *helper)
     int ruleset = landlock_create(&scopes);
     error = ruleset < 0 ? ruleset : allow_renames(ruleset, abi, handle);
     if (error == 0) {
-        error = landlock_restrict(ruleset);
+        error = landlock_restrict(ruleset, 0);
     }
     if (ruleset >= 0) {
         close_fd(ruleset);

@@ -32,6 +32,7 @@ __all__ = [
     "Running",
     "Seat",
     "StartFailed",
+    "Told",
 ]
 
 T = TypeVar("T")
@@ -85,6 +86,17 @@ class Request:
     terminal: bool = False
 
 
+class Told(NamedTuple):
+    """An access that the kernel's audit tells of as refused.
+
+    ``rights`` were missing, in the kernel's words; ``what`` is a path, a port, a process; "" where
+    it is not said.
+    """
+
+    rights: tuple[str, ...]
+    what: str
+
+
 class Outcome(NamedTuple):
     """What became of a request.
 
@@ -94,7 +106,7 @@ class Outcome(NamedTuple):
     that outlived the command and were ended; ``drained_early``: its output was still open then.
     ``over_memory``: its tree was ended because it had too much.
     ``attempts``: connects to what is outside of the sandbox: (errno, kind of socket, address as the
-    kernel has it) each; ``attempts_missed``: how many more.
+    kernel has it) each; ``attempts_missed``: how many more. ``refusals``: what the kernel tells.
     ``usage``: seconds of user and system time, KiB at the largest, and six counters.
     """
 
@@ -117,6 +129,7 @@ class Outcome(NamedTuple):
     duration: float
     attempts: tuple[tuple[int, int, bytes], ...] = ()
     attempts_missed: int = 0
+    refusals: tuple[Told, ...] = ()
 
 
 class Question(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 import _sandcore
+from sandbox.backends.audit import Audit, Hearing
 from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
@@ -51,6 +52,7 @@ class LinuxConfinement:
         ground: Ground,
         guard: Guard | None,
         temporary: Temporary | None,
+        audit: Audit | None = None,
     ) -> None:
         self._identity = _identity()
         self._owner = os.getpid()
@@ -61,6 +63,7 @@ class LinuxConfinement:
         self._retired = False
         self.ground = ground
         self._basis = ground.basis
+        self._audit = audit
         self.temporary = temporary
         self.guard = guard
         self._learned = -1
@@ -107,6 +110,10 @@ class LinuxConfinement:
             return False  # and so says who asks again
         self._learned = learned
         return True
+
+    def hearing(self, lane: _sandcore.Lane) -> Hearing | None:
+        """What is told of the next command in a lane; None: nobody listens to that."""
+        return Hearing(self._audit, lane.pid) if self._audit is not None else None
 
     @property
     def owned(self) -> bool:
@@ -198,6 +205,8 @@ class LinuxConfinement:
         if not self._helper.close() and (self.guard is None or not self.guard.is_busy):
             forget(self._helper.pid)
         self._scratch.close()
+        if self._audit is not None:
+            self._audit.close()
         os.close(self._null)
 
     def __del__(self) -> None:
@@ -259,6 +268,7 @@ class LinuxSeat:
         return outcome, denials
 
     def _run(self, request: Request) -> Outcome:
+        hearing = self._confinement.hearing(self.lane)
         try:
             outcome = self.lane.run(
                 request.programs,
@@ -279,7 +289,8 @@ class LinuxSeat:
             )
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
-        return cast(Outcome, outcome)
+        found = cast(Outcome, outcome)
+        return hearing.added(found) if hearing is not None else found
 
     def file(
         self,
@@ -312,7 +323,9 @@ class LinuxSeat:
 
     def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
         """See ``Seat.start``."""
-        return LaneRunning(self.lane, self._confinement.guard, request, owns_terminal)
+        place = self._confinement
+        hearing = place.hearing(self.lane)
+        return LaneRunning(self.lane, place.guard, hearing, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""

@@ -79,11 +79,16 @@ def rule_parts(rules: Rules) -> list[tuple[bytes, int, bool]]:
 
 
 def compile_blob(
-    policy: SandboxPolicy, rules: Rules | None, abi: int, absent: Sequence[str] = ()
+    policy: SandboxPolicy,
+    rules: Rules | None,
+    abi: int,
+    absent: Sequence[str] = (),
+    tell: bool = False,
 ) -> _sandcore.Policy:
     """The blob of a policy with these rules; without rules one that enforces nothing.
 
     ``absent``: protected names that are missing, those of one directory after each other.
+    ``tell``: the kernel's audit of what is refused.
     """
     if rules is None:
         return _sandcore.compile_policy(confined=False)
@@ -96,6 +101,7 @@ def compile_blob(
         filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
         mounts=[(os.fsencode(path), _sandcore.MOUNT_ABSENT, 0, 0, 0) for path in absent],
+        tell=tell,
     )
 
 
@@ -130,7 +136,12 @@ class Ground:
 
 
 def in_landlock(
-    resolved: ResolvedPolicy, rules: Rules, basis: Basis, abi: int, refusal: Refusal | None
+    resolved: ResolvedPolicy,
+    rules: Rules,
+    basis: Basis,
+    abi: int,
+    refusal: Refusal | None,
+    tell: bool = False,
 ) -> Ground:
     """The ground of rules. Raises ``Unenforceable``."""
     helper = os.fsdecode(_sandcore.HELPER_PATH)
@@ -142,7 +153,7 @@ def in_landlock(
     writable = frozenset(resolved.writable)
     protected = sorted(path for path in resolved.all_protected if os.path.dirname(path) in writable)
     absent = tuple(path for path in protected[:_ABSENT_MAX] if not os.path.lexists(path))
-    blob = compile_blob(resolved.policy, rules, abi, absent)
+    blob = compile_blob(resolved.policy, rules, abi, absent, tell)
     return Ground(
         blob,
         basis,

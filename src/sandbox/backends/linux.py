@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import _sandcore
+from sandbox.backends.audit import ABI_AUDIT, Audit
 from sandbox.backends.base import IsolationRefused, Question
 from sandbox.backends.basis import Basis
 from sandbox.backends.confinement import LinuxConfinement
@@ -110,18 +111,23 @@ class LinuxBackend:
         """Confines; see ``Backend.start``."""
         if os.geteuid() == 0 and isolation != "none":
             check_ownership(resolved)
+        audit = None
         if isolation == "namespaces":
             ground = self._prepared.ground(resolved) or self._in_namespaces(resolved)
         elif isolation == "landlock":
             rules, basis = self._prepared_rules.rules(resolved)
-            ground = in_landlock(resolved, rules, basis, self.probe.landlock_abi, self._why)
+            abi = self.probe.landlock_abi
+            audit = Audit.open() if abi >= ABI_AUDIT else None
+            tell = audit is not None
+            ground = in_landlock(resolved, rules, basis, abi, self._why, tell)
         else:
             ground = unconfined(resolved.policy)
         try:
             # It takes the helper as long to be there as what follows, up to where it is waited for.
             helper = start_helper(ground.blob, ground.processes(resolved.policy.limits))
             guard = None if isolation == "none" else self._guard(resolved, ground)
-            return LinuxConfinement(helper, resolved, ground, guard, self._places(resolved.tmp))
+            places = self._places(resolved.tmp)
+            return LinuxConfinement(helper, resolved, ground, guard, places, audit)
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
             self._why = refusal

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import cast
 
 import _sandcore
+from sandbox.backends.audit import Hearing
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import forget
@@ -20,13 +21,20 @@ __all__ = ["LaneRunning"]
 class LaneRunning:
     """A command in a lane. See ``Running``, and ``Seat.start`` for what it is made of."""
 
-    __slots__ = ("_denials", "_guard", "_lane", "pid")
+    __slots__ = ("_denials", "_guard", "_heard", "_hearing", "_lane", "pid")
 
     def __init__(
-        self, lane: _sandcore.Lane, guard: Guard | None, request: Request, owns_terminal: bool
+        self,
+        lane: _sandcore.Lane,
+        guard: Guard | None,
+        hearing: Hearing | None,
+        request: Request,
+        owns_terminal: bool,
     ) -> None:
         self._lane = lane
         self._guard = guard
+        self._hearing = hearing
+        self._heard: Outcome | None = None
         self._denials: tuple[Denial, ...] | None = None
         if guard is not None:
             guard.before()
@@ -62,7 +70,10 @@ class LaneRunning:
         if not outcome.started and self._guard is not None:
             self._guard.found(denials)  # there is no result of this one
             self._denials = ()
-        return cast(Outcome, outcome), denials
+        if self._heard is None:
+            found = cast(Outcome, outcome)
+            self._heard = self._hearing.added(found) if self._hearing is not None else found
+        return self._heard, denials
 
     def kill(self) -> None:
         """See ``Running.kill``."""
