@@ -64,7 +64,7 @@ static void live(struct helper *helper)
     if (plants_share(helper) == 0) {
         plants_begin(helper);
         plants_settle(helper);
-        plants_end(helper);
+        plants_end(helper, 1);
     }
     FUZZ_CHECK(kernel_open_fds() == 0);
     free(helper->masks.directories);
