@@ -5,7 +5,7 @@ Frozen surface for libraries: `compile_policy`, `Plan`, `spawn`, `wait`, `kill`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 __all__ = [
     "ACCESS_DEVICE",
@@ -43,7 +43,9 @@ __all__ = [
     "NATIVE_ARCH",
     "NET_FULL",
     "NET_NONE",
+    "Engine",
     "Helper",
+    "Job",
     "Joint",
     "Lane",
     "LaneLost",
@@ -225,10 +227,50 @@ class Joint:
     def close(self) -> None: ...
 
 @final
+class Job:
+    token: Any
+    @property
+    def lane(self) -> Lane: ...
+    @property
+    def outcome(self) -> Outcome | None: ...
+    @property
+    def lost(self) -> str | None: ...
+
+@final
+class Engine:
+    def __new__(cls) -> Engine: ...
+    def __len__(self) -> int: ...
+    def fileno(self) -> int: ...
+    def start(
+        self,
+        lane: Lane,
+        programs: Sequence[bytes],
+        argv: Sequence[bytes],
+        env: bytes,
+        env_count: int,
+        cwd: bytes,
+        *,
+        limits: Sequence[tuple[int, int, int]] = (),
+        input: bytes | None = None,
+        stdin: int = -1,
+        stdout: int = -1,
+        stderr: int = -1,
+        out_cap: int = 0,
+        err_cap: int = 0,
+        timeout: float | None = None,
+        memory: int = 0,
+        token: object = None,
+    ) -> Job: ...
+    def take(self, timeout: float | None = 0.0) -> list[Job]: ...
+    def kill(self, job: Job) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class Lane:
     def __new__(cls) -> Lane: ...
     @property
     def helper(self) -> Helper: ...
+    def fileno(self) -> int: ...
     @property
     def scoped(self) -> bool: ...
     @property

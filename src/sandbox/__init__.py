@@ -4,6 +4,7 @@
 they may do. See the README for what that protects and what it does not.
 """
 
+from sandbox.batch import Command, Done, run_many
 from sandbox.denial import Denial, DenialKind, Evidence, Grant
 from sandbox.entries import Access, Entry, Special
 from sandbox.environ import Environment
@@ -48,11 +49,13 @@ __all__ = [
     "STDOUT",
     "Access",
     "ArgumentsTooLong",
+    "Command",
     "CommandFailed",
     "CommandNotExecutable",
     "CommandNotFound",
     "Denial",
     "DenialKind",
+    "Done",
     "Enforcement",
     "Entry",
     "Environment",
@@ -90,5 +93,6 @@ __all__ = [
     "preset",
     "read_only",
     "run",
+    "run_many",
     "workspace_write",
 ]

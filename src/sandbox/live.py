@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
-from sandbox.backends.base import Backend, ConfinementLost, Joint, Request, Seat
+from sandbox.backends.base import Backend, ConfinementLost, Joint, Outcome, Request, Seat
 from sandbox.backends.choose import choose
+from sandbox.backends.jobs import Engine
 from sandbox.boundary import Boundary
+from sandbox.denial import Denial
 from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
 from sandbox.environ import Plan
@@ -39,7 +41,7 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement, Result, TextResult
 from sandbox.streams import Streams
 
-__all__ = ["Sandbox", "checked", "needs_workspace", "plan_of"]
+__all__ = ["Ready", "Sandbox", "checked", "needs_workspace", "plan_of"]
 
 
 @lru_cache(maxsize=64)
@@ -56,6 +58,17 @@ def needs_workspace(policy: SandboxPolicy) -> bool:
         for layer in policy.layers
         for entry in layer
     )
+
+
+class Ready(NamedTuple):
+    """A command that is ready to run: its program, where it starts, its limits and its seat."""
+
+    args: Args
+    name: bytes
+    place: str
+    limits: Limits
+    seat: Seat
+    request: Request
 
 
 class Sandbox(Files):
@@ -169,6 +182,24 @@ class Sandbox(Files):
         ``SandboxLost`` when it ended its own sandbox. What the command leaves behind, in the
         background too, is ended with it.
         """
+        ready = self.ready(args, how)
+        seat = ready.seat
+        try:
+            outcome, denials = seat.run(ready.request)
+            enforcement = seat.enforcement
+        except ConfinementLost as lost:
+            raise self.lost(lost) from None
+        finally:
+            seat.leave()
+        result = self.result(ready, outcome, denials, enforcement)
+        final = result.as_text() if text else result
+        return final.check() if how.get("check") else final
+
+    def ready(self, args: Args, how: RunOptions) -> Ready:
+        """A command that is ready to run in its seat, which is then to be left.
+
+        For who runs many at a time (``flights``). Raises as ``run``.
+        """
         given = how.pop("cwd", None)
         if how:
             check_options(how)
@@ -178,22 +209,36 @@ class Sandbox(Files):
         seat = self._boundary.seat(limits)
         try:
             request = self._request(words, place, seat, limits, how)
-            outcome, denials = seat.run(request)
-            enforcement = seat.enforcement
-        except ConfinementLost as lost:
-            why = "it was closed while the command ran" if self._boundary.closed else str(lost)
-            raise SandboxLost(why, lost.denials) from None
-        finally:
+        except BaseException:
             seat.leave()
+            raise
+        return Ready(args, words[0], place, limits, seat, request)
+
+    def result(
+        self,
+        ready: Ready,
+        outcome: Outcome,
+        denials: tuple[Denial, ...],
+        enforcement: Enforcement,
+    ) -> Result:
+        """What came of a command that was made ready. Raises ``StartError`` and its kind."""
         if not outcome.started:
-            name = os.fsdecode(words[0])
+            name = os.fsdecode(ready.name)
+            programs = ready.request.programs
             raise explain_start(
-                outcome.stage, outcome.errno, outcome.detail, request.programs, name, place
+                outcome.stage, outcome.errno, outcome.detail, programs, name, ready.place
             )
-        asked = Asked(self.resolved, place, limits, request.timeout)
-        result = result_of(args, outcome, denials, enforcement, asked)
-        final = result.as_text() if text else result
-        return final.check() if how.get("check") else final
+        asked = Asked(self.resolved, ready.place, ready.limits, ready.request.timeout)
+        return result_of(ready.args, outcome, denials, enforcement, asked)
+
+    def lost(self, lost: ConfinementLost) -> SandboxLost:
+        """What is raised when its confinement was lost under a command."""
+        why = "it was closed while the command ran" if self._boundary.closed else str(lost)
+        return SandboxLost(why, lost.denials)
+
+    def engine(self) -> Engine:
+        """For commands in this and other sandboxes. Raises ``OSError``: no fd for it."""
+        return self._boundary.engine()
 
     @overload
     def popen(

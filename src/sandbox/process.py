@@ -104,6 +104,10 @@ class Attendant:
             self._turn.release()
         return self.over
 
+    def fileno(self) -> int:
+        """Readable when it may be over; -1 when it is."""
+        return -1 if self.over or self._running is None else self._running.fileno()
+
     def kill(self) -> None:
         """Ends its whole tree. Does not wait."""
         self._tell(lambda running: running.kill())
@@ -222,6 +226,13 @@ class Process(Generic[AnyStr]):
     def __repr__(self) -> str:
         state = "over" if self._attendant.over else f"pid {self.pid}"
         return f"<Process {self.args!r} {state}>"
+
+    def fileno(self) -> int:
+        """A fd that is readable when it may be over, and ``poll`` is to be asked; -1 when it is.
+
+        For event loops; nothing is to be done with it but to wait.
+        """
+        return self._mine().fileno()
 
     def poll(self) -> Result | None:
         """What came of it, None while it runs. Raises ``SandboxLost`` when the sandbox ended."""

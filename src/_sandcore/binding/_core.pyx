@@ -19,6 +19,7 @@ from libc.string cimport memcmp, memcpy, memset, strncmp
 from posix.unistd cimport close, getpgrp, getpid
 
 include "externs.pxi"
+include "runs.pxi"
 
 # Installed beside this module.
 HELPER_PATH = join(dirname(abspath(__file__)), "sandcore-helper").encode()
@@ -29,7 +30,9 @@ include "host.pxi"
 include "policy.pxi"
 include "helper.pxi"
 include "outcome.pxi"
+include "request.pxi"
 include "lane.pxi"
+include "engine.pxi"
 include "spawn.pxi"
 include "joint.pxi"
 include "stamp.pxi"

@@ -63,6 +63,10 @@ cdef class Lane:
         of the process."""
         return not self.running and self.is_open()
 
+    def fileno(self):
+        """To wait for: readable when the command that was started may be over; -1: closed."""
+        return self.socket
+
     cdef bint is_open(self):
         return self.owner == getpid() and not (self.closed or self.helper.closed)
 
@@ -97,14 +101,7 @@ cdef class Lane:
             raise ValueError("a lane runs one command at a time")
         request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1, 0, 0,
                            memory)
-        setup.lane = self.socket
-        setup.request = <const uint8_t *><const char *>request
-        setup.request_size = len(request)
-        setup.input = NULL
-        setup.input_len = 0
-        if input is not None:
-            setup.input = <const uint8_t *><const char *>input
-            setup.input_len = len(input)
+        _give(&setup, self.socket, request, input)
         setup.stdin_fd, setup.stdout_fd, setup.stderr_fd = stdin, stdout, stderr
         setup.out_cap, setup.err_cap = out_cap, err_cap
         began = packet_now()
@@ -313,48 +310,3 @@ cdef class Lane:
         if not self.closed:
             self.closed = True
             self.helper.close()
-
-
-cdef bytes _file_request(uint32_t what, bytes path, bint here, uint32_t mode, bint follow):
-    cdef wire_file header
-    header.kind = WIRE_FILE
-    header.what = what
-    header.flags = (WIRE_FILE_HERE if here else 0) | (0 if follow else WIRE_FILE_NO_LINK)
-    header.mode = mode
-    if len(path) >= WIRE_MAX_PATH:
-        raise OSError(ENAMETOOLONG, strerror(ENAMETOOLONG))
-    return (<const char *>&header)[: sizeof(header)] + path + b"\0"
-
-
-cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
-                    bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0,
-                    uint64_t memory=0, int group=0, tuple targets=()):
-    cdef wire_run header
-    cdef plan_limit limit
-    cdef int32_t target
-    strings = b"\0".join((cwd, *programs, *argv, env))
-    if not programs or not argv or len(limits) > WIRE_MAX_LIMITS:
-        raise ValueError("a command has at least one word, and at most 16 limits")
-    if strings.count(b"\0") != 1 + len(programs) + len(argv) + env_count:
-        raise ValueError("a string contains NUL")
-    table = []
-    for resource, soft, hard in limits:
-        limit = plan_limit(resource, 0, soft, hard)
-        table.append((<const char *>&limit)[: sizeof(limit)])
-    for target in targets:
-        table.append((<const char *>&target)[: sizeof(target)])
-    header.kind = WIRE_RUN
-    header.flags = flags | (WIRE_KEEP_SESSION if keep_session else 0)
-    header.body = len(limits) * sizeof(limit) + len(targets) * sizeof(target) + len(strings)
-    header.umask = umask
-    header.group = 0 if not keep_session else group if group else getpgrp()
-    header.targets = len(targets)
-    header.limits = len(limits)
-    header.programs = len(programs)
-    header.args = len(argv)
-    header.envs = env_count
-    header.memory = memory
-    header.timeout_ns = timeout_ns
-    table.insert(0, (<const char *>&header)[: sizeof(header)])
-    table.append(strings)
-    return b"".join(table)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #define PUMP_NEVER INT64_MAX
@@ -27,7 +28,7 @@ struct pump {
     int watch_fd;
     bool fed;         /* the first write was tried */
     bool closed_told; /* PUMP_CLOSED was returned */
-    bool counting;    /* the last event was PUMP_SIGNAL: silence goes on from quiet_since */
+    bool counting;    /* nothing but PUMP_SIGNAL came of it: silence goes on from quiet_since */
     int64_t quiet_since;
 };
 
@@ -94,8 +95,9 @@ int pump_new(const struct pump_setup *setup, struct pump **out)
     p->in.data = setup->input;
     p->in.left = setup->input_len;
     p->watch_fd = setup->watch_fd;
+    p->in.set = p->out.set = p->err.set = -1;
     if (p->in.left == 0) {
-        stream_close(&p->in.fd);
+        stream_close(&p->in.fd, p->in.set);
     }
     *out = p;
     return 0;
@@ -179,6 +181,39 @@ static int pump_due(struct pump *p, bool watch, int64_t now, int64_t deadline_ns
     return 0;
 }
 
+/* When the clock alone brings an event. */
+static int64_t pump_end(const struct pump *p, int64_t deadline_ns, int64_t silence_ns)
+{
+    int64_t quiet_end = time_add(p->quiet_since, silence_ns);
+
+    return deadline_ns < quiet_end ? deadline_ns : quiet_end;
+}
+
+/* One poll, that sleeps until `until` at most, and the work that it brings: the event, 0 for none, or a
+ * negative errno. *now comes back as the time after it; *ready as poll had it. */
+static int pump_once(struct pump *p, int64_t until, int64_t deadline_ns, int64_t silence_ns,
+                     int64_t *now, int *ready)
+{
+    struct pollfd fds[4];
+    int moved = 0;
+
+    *ready = pump_poll(p, fds, *now, until);
+    if (*ready < 0 && *ready != -EINTR) {
+        return *ready;
+    }
+    if (*ready > 0) {
+        moved = pump_turn(p, fds);
+    }
+    if (moved < 0) {
+        return moved;
+    }
+    *now = clock_now();
+    if (moved > 0) {
+        p->quiet_since = *now;
+    }
+    return pump_due(p, *ready > 0 && fds[0].revents != 0, *now, deadline_ns, silence_ns);
+}
+
 static int pump_loop(struct pump *p, int64_t deadline_ns, int64_t silence_ns)
 {
     int64_t start = clock_now();
@@ -189,31 +224,14 @@ static int pump_loop(struct pump *p, int64_t deadline_ns, int64_t silence_ns)
         p->quiet_since = start;
     }
     for (;;) {
-        int64_t quiet_end = time_add(p->quiet_since, silence_ns);
-        int64_t end = deadline_ns < quiet_end ? deadline_ns : quiet_end;
-        struct pollfd fds[4];
-        int moved = 0;
+        int64_t end = pump_end(p, deadline_ns, silence_ns);
         int ready;
         int event;
 
         if (end == PUMP_NEVER && p->watch_fd < 0 && pump_ended(p)) {
             return -EDEADLK;
         }
-        ready = pump_poll(p, fds, now, end < look ? end : look);
-        if (ready < 0 && ready != -EINTR) {
-            return ready;
-        }
-        if (ready > 0) {
-            moved = pump_turn(p, fds);
-        }
-        if (moved < 0) {
-            return moved;
-        }
-        now = clock_now();
-        if (moved > 0) {
-            p->quiet_since = now;
-        }
-        event = pump_due(p, ready > 0 && fds[0].revents != 0, now, deadline_ns, silence_ns);
+        event = pump_once(p, end < look ? end : look, deadline_ns, silence_ns, &now, &ready);
         if (event != 0) {
             return event;
         }
@@ -223,17 +241,70 @@ static int pump_loop(struct pump *p, int64_t deadline_ns, int64_t silence_ns)
     }
 }
 
-int pump_wait(struct pump *p, int64_t deadline_ns, int64_t silence_ns)
+/* What is done before the first poll. */
+static int pump_begin(struct pump *p)
 {
-    int event = 0;
+    int error = 0;
 
     if (pump_closed(p)) {
         return PUMP_CLOSED;
     }
     if (!p->fed && p->in.fd >= 0) {
-        event = sink_feed(&p->in);
+        error = sink_feed(&p->in);
     }
     p->fed = true;
+    return error;
+}
+
+int pump_look(struct pump *p, int64_t deadline_ns, int64_t silence_ns, int64_t *next_ns)
+{
+    int64_t now = clock_now();
+    int event = pump_begin(p);
+    int ready;
+
+    if (!p->counting) {
+        p->quiet_since = now;
+    }
+    if (event == 0) {
+        event = pump_once(p, now, deadline_ns, silence_ns, &now, &ready);
+    }
+    p->counting = event == 0;
+    *next_ns = pump_end(p, deadline_ns, silence_ns);
+    return event;
+}
+
+/* One stream joins a set: its place for that, and 0 or a negative errno. */
+static int join_set(int fd, uint32_t events, int set, void *whose, int *joined)
+{
+    struct epoll_event event = {.events = events, .data.ptr = whose};
+
+    if (fd < 0) {
+        return 0;
+    }
+    if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) {
+        return -errno;
+    }
+    *joined = set;
+    return 0;
+}
+
+int pump_join(struct pump *p, int set, void *whose)
+{
+    int error = join_set(p->in.fd, EPOLLOUT, set, whose, &p->in.set);
+
+    if (error == 0) {
+        error = join_set(p->out.fd, EPOLLIN, set, whose, &p->out.set);
+    }
+    if (error == 0) {
+        error = join_set(p->err.fd, EPOLLIN, set, whose, &p->err.set);
+    }
+    return error;
+}
+
+int pump_wait(struct pump *p, int64_t deadline_ns, int64_t silence_ns)
+{
+    int event = pump_begin(p);
+
     if (event == 0) {
         event = pump_loop(p, deadline_ns, silence_ns);
     }
@@ -246,9 +317,9 @@ int pump_drain(struct pump *p)
     int out = source_drain(&p->out);
     int err = source_drain(&p->err);
 
-    stream_close(&p->in.fd);
-    stream_close(&p->out.fd);
-    stream_close(&p->err.fd);
+    stream_close(&p->in.fd, p->in.set);
+    stream_close(&p->out.fd, p->out.set);
+    stream_close(&p->err.fd, p->err.set);
     return out < 0 ? out : err;
 }
 
@@ -275,9 +346,9 @@ void pump_free(struct pump *p)
     if (p == NULL) {
         return;
     }
-    stream_close(&p->in.fd);
-    stream_close(&p->out.fd);
-    stream_close(&p->err.fd);
+    stream_close(&p->in.fd, p->in.set);
+    stream_close(&p->out.fd, p->out.set);
+    stream_close(&p->err.fd, p->err.set);
     buffer_free(&p->out.kept);
     buffer_free(&p->err.kept);
     free(p);

@@ -76,6 +76,14 @@ int pump_new(const struct pump_setup *setup, struct pump **out);
  * error. */
 int pump_wait(struct pump *p, int64_t deadline_ns, int64_t silence_ns);
 
+/* As pump_wait, for who waits for many at once: one turn with what is ready now, without sleeping. 0
+ * when no event is due; *next_ns is then when the clock alone brings one (INT64_MAX: never). */
+int pump_look(struct pump *p, int64_t deadline_ns, int64_t silence_ns, int64_t *next_ns);
+
+/* Has an epoll set watch the streams, `whose` as the data of their events, until each is closed. The
+ * foreign fd is not watched. 0 or a negative errno. */
+int pump_join(struct pump *p, int set, void *whose);
+
 /* Another fd to watch, or -1: a pidfd stays readable, so it is dropped after its PUMP_WATCH. */
 void pump_watch(struct pump *p, int watch_fd);
 

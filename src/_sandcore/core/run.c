@@ -228,21 +228,44 @@ static int take_event(struct run *run, int event)
     }
 }
 
+static int is_draining(const struct run *run)
+{
+    return run->leader_ended && run->kill_until_ns == INT64_MAX;
+}
+
+static int64_t silence_of(const struct run *run)
+{
+    return is_draining(run) ? RUN_DRAIN_SILENCE_NS : INT64_MAX;
+}
+
 int run_step(struct run *run)
 {
-    for (;;) {
-        int draining = run->leader_ended && run->kill_until_ns == INT64_MAX;
-        int result;
-        if (draining && run->streams_ended) {
+    int result = 0;
+    while (result == 0) {
+        if (is_draining(run) && run->streams_ended) {
             result = sweep(run);
         } else {
-            int64_t silence = draining ? RUN_DRAIN_SILENCE_NS : INT64_MAX;
-            result = take_event(run, pump_wait(run->pump, next_deadline(run), silence));
-        }
-        if (result) {
-            return result;
+            result = take_event(run, pump_wait(run->pump, next_deadline(run), silence_of(run)));
         }
     }
+    return result;
+}
+
+int run_look(struct run *run, int64_t *next_ns)
+{
+    int result = 0;
+    while (result == 0) {
+        if (is_draining(run) && run->streams_ended) {
+            result = sweep(run);
+            continue;
+        }
+        int event = pump_look(run->pump, next_deadline(run), silence_of(run), next_ns);
+        if (event == 0) {
+            return 0;
+        }
+        result = take_event(run, event);
+    }
+    return result;
 }
 
 void run_free(struct run *run)

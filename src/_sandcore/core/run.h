@@ -53,6 +53,10 @@ int run_start(const struct run_setup *setup, struct run *run);
  * (RUN_SIGNAL: call again), or the lane is lost (negative errno: it must not be used again). */
 int run_step(struct run *run);
 
+/* The same for who waits for many at once: does what is to be done now, and never sleeps. 0: nothing is
+ * over; *next_ns is when the clock alone will have something to do (INT64_MAX: never). */
+int run_look(struct run *run, int64_t *next_ns);
+
 /* Asks the lane to end the whole tree now; run_step then comes to RUN_DONE. */
 int run_kill(struct run *run);
 

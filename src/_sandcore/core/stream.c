@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,8 +19,11 @@ enum {
     SOURCE_PIPE = 512 * 1024,   /* and gets a pipe of this size */
 };
 
-void stream_close(int *fd)
+void stream_close(int *fd, int set)
 {
+    if (*fd >= 0 && set >= 0) {
+        epoll_ctl(set, EPOLL_CTL_DEL, *fd, NULL);
+    }
     if (*fd >= 0) {
         close(*fd);
     }
@@ -75,7 +79,7 @@ static int64_t source_take(struct source *s, size_t most)
             return -errno;
         }
         if (n == 0) {
-            stream_close(&s->fd);
+            stream_close(&s->fd, s->set);
         }
         if (n <= 0) {
             break;
@@ -101,7 +105,7 @@ int64_t source_turn(struct source *s, short revents)
         return source_take(s, SOURCE_TURN);
     }
     if (revents != 0) { /* POLLHUP or POLLERR alone: empty, and no writer is left */
-        stream_close(&s->fd);
+        stream_close(&s->fd, s->set);
     }
     return 0;
 }
@@ -179,7 +183,7 @@ int sink_feed(struct sink *s)
         s->left -= (size_t)n;
     }
     if (s->left == 0) {
-        stream_close(&s->fd);
+        stream_close(&s->fd, s->set);
     }
     return 0;
 }
@@ -190,7 +194,7 @@ int sink_turn(struct sink *s, short revents)
         return -EBADF;
     }
     if (revents & POLLERR) { /* nobody reads any more; not writing saves a SIGPIPE */
-        stream_close(&s->fd);
+        stream_close(&s->fd, s->set);
         return 0;
     }
     return sink_feed(s);

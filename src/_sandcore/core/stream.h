@@ -14,12 +14,14 @@
 
 struct source {
     int fd;     /* -1 when absent or ended */
+    int set;    /* the epoll set that it is in; -1: none */
     bool flood; /* much has come: the pipe was widened */
     struct buffer kept;
 };
 
 struct sink {
-    int fd; /* -1 when absent or all is written */
+    int fd;  /* -1 when absent or all is written */
+    int set; /* as of a source */
     const uint8_t *data;
     size_t left;
 };
@@ -27,8 +29,9 @@ struct sink {
 /* Makes a fresh pipe end non-blocking; -1 is allowed. Returns 0, -EBADF or what fcntl gave. */
 int stream_prepare(int fd);
 
-/* Closes *fd unless it is -1, and makes it -1. */
-void stream_close(int *fd);
+/* Closes *fd unless it is -1, and makes it -1. It leaves the epoll set (-1: none) first: what is closed
+ * here alone stays in there as long as a forked copy of this process has it open. */
+void stream_close(int *fd, int set);
 
 /* One bounded turn after poll said `revents` (not 0). Returns the bytes taken, or a negative
  * errno. */

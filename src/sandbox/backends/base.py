@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from sandbox.backends.jobs import Engine, Job
 from sandbox.denial import Denial
 from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
@@ -154,6 +155,9 @@ class Running(Protocol):
         The same each time, for one thread at a time. Raises ``ConfinementLost``.
         """
 
+    def fileno(self) -> int:
+        """A fd that is readable when it may be over."""
+
     def kill(self) -> None:
         """Ends it and all below it. Does not wait. Not to be called after its end."""
 
@@ -175,6 +179,15 @@ class Seat(Protocol):
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """Runs a command to the end of its tree. Raises ``ConfinementLost``."""
+
+    def submit(self, engine: Engine, request: Request, token: object) -> Job:
+        """Starts a command that an engine runs. ``settle`` must follow when it is over.
+
+        Raises ``ConfinementLost``.
+        """
+
+    def settle(self, job: Job) -> tuple[Outcome, tuple[Denial, ...]]:
+        """What came of it, as of ``run``."""
 
     def start(self, request: Request, *, owns_terminal: bool) -> Running:
         """Starts a command that goes on; one that did not start is over at once.
@@ -289,6 +302,9 @@ class Joint(Direct, Protocol):
 
 class Backend(Protocol):
     """A way to confine on this machine."""
+
+    def engine(self) -> Engine:
+        """A new one. Raises ``OSError`` when there is no fd for it."""
 
     def isolations(self, policy: SandboxPolicy) -> Sequence[str]:
         """The isolations that may be had for a policy, the strongest first.

@@ -7,12 +7,10 @@ directory, and limits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
 
 import _sandcore
 from sandbox.backends.audit import Audit, Hearing
-from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
+from sandbox.backends.base import ConfinementLost
 from sandbox.backends.enforceable import weaker_limits, weaker_masks
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
@@ -21,9 +19,8 @@ from sandbox.backends.journal import forget
 from sandbox.backends.launch import SHORTAGES, NamespacesFailed, await_helper, start_lane
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
-from sandbox.backends.running import LaneRunning
+from sandbox.backends.seat import LinuxSeat
 from sandbox.backends.temporary import Scratch, Temporary
-from sandbox.denial import Denial
 from sandbox.errors import SandboxLost, StartError
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
@@ -31,8 +28,6 @@ from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement
 
 __all__ = ["LinuxConfinement"]
-
-T = TypeVar("T")
 
 
 def _identity() -> tuple[object, ...]:
@@ -213,133 +208,3 @@ class LinuxConfinement:
         # What never got as far as a helper has nothing to close.
         if hasattr(self, "_null"):
             self.close()
-
-
-class LinuxSeat:
-    """A lane with its temporary directory."""
-
-    def __init__(
-        self,
-        confinement: LinuxConfinement,
-        lane: _sandcore.Lane,
-        processes: int,
-        tmp: str,
-        null: int,
-    ) -> None:
-        self._confinement = confinement
-        self._null = null
-        self.enforcement = confinement.enforcement
-        self.rlimits: Sequence[tuple[int, int, int]] = ()
-        self.memory = 0
-        self.processes = processes
-        self.lane = lane
-        self.tmp = tmp
-        self._limits: Limits | None = None
-
-    def prepare(self, limits: Limits) -> None:
-        """Takes the limits of the next command; usually those of the last."""
-        if limits is self._limits:
-            return
-        place = self._confinement
-        same = limits == place.limits
-        self.rlimits = rlimits(limits, place.hard_limits, place.ground.counted)
-        self.memory = limits.memory or 0 if not place.ground.unsampled else 0
-        self.enforcement = place.enforcement if same else place.enforcement_of(limits)
-        self._limits = limits
-
-    def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
-        """See ``Seat.run``."""
-        guard = self._confinement.guard
-        if guard is None:
-            return self._run(request), ()
-        guard.before()
-        try:
-            outcome = self._run(request)
-        except ConfinementLost as lost:
-            denials = guard.after()
-            forget(self.lane.helper.pid)
-            raise ConfinementLost(str(lost), denials) from None
-        except BaseException:
-            guard.found(guard.after())  # there is no result of this one
-            raise
-        denials = guard.after()
-        if not outcome.started:
-            guard.found(denials)
-        return outcome, denials
-
-    def _run(self, request: Request) -> Outcome:
-        hearing = self._confinement.hearing(self.lane)
-        try:
-            outcome = self.lane.run(
-                request.programs,
-                request.argv,
-                request.env,
-                request.env_count,
-                request.cwd,
-                limits=request.limits,
-                input=request.input,
-                stdin=request.stdin if request.stdin >= 0 else self._null,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                out_cap=request.cap,
-                err_cap=request.cap,
-                timeout=request.timeout,
-                keep_session=request.terminal,
-                memory=request.memory,
-            )
-        except _sandcore.LaneLost as error:
-            raise ConfinementLost(str(error)) from None
-        found = cast(Outcome, outcome)
-        return hearing.added(found) if hearing is not None else found
-
-    def file(
-        self,
-        what: FileKind,
-        path: bytes,
-        *,
-        directory: int = -1,
-        mode: int = 0,
-        follow: bool = True,
-    ) -> int:
-        """See ``Seat.file``."""
-        try:
-            return self.lane.file(what, path, directory=directory, mode=mode, follow=follow)
-        except _sandcore.LaneLost as error:
-            raise ConfinementLost(str(error)) from None
-
-    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
-        """See ``Seat.watched``. Of what is put back the next result tells, too."""
-        guard = self._confinement.guard
-        if guard is None:
-            return act(), ()
-        guard.before()
-        try:
-            done = act()
-        finally:
-            denials = guard.after(tells=False)
-            if denials:
-                guard.found(denials)
-        return done, denials
-
-    def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
-        """See ``Seat.start``."""
-        place = self._confinement
-        hearing = place.hearing(self.lane)
-        return LaneRunning(self.lane, place.guard, hearing, request, owns_terminal)
-
-    def leave(self) -> None:
-        """Empties the temporary directory and gives the lane back."""
-        temporary = self._confinement.temporary
-        if temporary is not None:
-            try:
-                self.tmp = temporary.tidy(self.tmp)
-            except SandboxLost:  # for the next command to hear of: this one has its result
-                self.close()
-                return
-        self._confinement.give_back(self)
-
-    def close(self) -> None:
-        """Ends the lane and removes its directory."""
-        self.lane.close()
-        if self._confinement.temporary is not None and self._confinement.owned:
-            self._confinement.temporary.drop(self.tmp)

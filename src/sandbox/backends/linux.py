@@ -61,6 +61,10 @@ class LinuxBackend:
             weakref.WeakValueDictionary()
         )
 
+    def engine(self) -> _sandcore.Engine:
+        """See ``Backend.engine``."""
+        return _sandcore.Engine()
+
     def isolations(self, policy: SandboxPolicy) -> Sequence[str]:
         """See ``Backend.isolations``.
 

@@ -75,6 +75,10 @@ class LaneRunning:
             self._heard = self._hearing.added(found) if self._hearing is not None else found
         return self._heard, denials
 
+    def fileno(self) -> int:
+        """See ``Running.fileno``."""
+        return self._lane.fileno()
+
     def kill(self) -> None:
         """See ``Running.kill``."""
         self._lane.kill()

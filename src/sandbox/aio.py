@@ -1,0 +1,274 @@
+"""``sandbox`` for programs that await: on asyncio, uvloop and trio.
+
+``aio.run`` is ``sandbox.run``, ``aio.Sandbox`` is ``sandbox.Sandbox``, and what takes time is
+awaited. No thread waits for a command, no signal handler or child watcher is set: all commands of
+an event loop are behind one fd. Who is cancelled while a command runs has it ended, and goes on
+when it is dead. Starting a sandbox takes a few milliseconds, in which the loop stands still.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack, overload
+
+from sandbox import live
+from sandbox.backends.base import Backend
+from sandbox.backends.choose import choose
+from sandbox.backends.jobs import Engine
+from sandbox.errors import InvalidArgument
+from sandbox.flights import Flight, Flights
+from sandbox.live import checked, needs_workspace
+from sandbox.loops import Loop, Moment, current
+from sandbox.pipes import Reader, Writer
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import workspace_write
+from sandbox.process import Process as BlockingProcess
+from sandbox.request import Args, PopenOptions, RunOptions, working_directory
+from sandbox.result import Enforcement, Result, TextResult
+from sandbox.shared import Shelf
+from sandbox.streams import DEVNULL, PIPE, STDOUT
+
+__all__ = ["DEVNULL", "PIPE", "STDOUT", "Process", "Reader", "Sandbox", "Writer", "run"]
+
+
+class _Tower:
+    """The commands of one event loop, and the task that waits for each."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._flights = Flights(engine)
+        self._waiting: dict[Flight, Moment] = {}
+        self._watching = False
+        _towers.add(self)
+
+    async def fly(
+        self,
+        loop: Loop,
+        box: live.Sandbox,
+        args: Args,
+        how: RunOptions,
+        after: Callable[[], None] | None,
+    ) -> Result:
+        """Runs one. Raises as ``Sandbox.run``."""
+        flight = self._flights.start(box, args, how, after=after)
+        if not flight.is_over:
+            moment = self._waiting[flight] = loop.moment()
+            self._watch(loop)
+            try:
+                await moment.wait()
+            except BaseException:
+                self._flights.kill(flight)
+                await moment.outlast()
+                raise
+        if flight.error is not None:
+            raise flight.error
+        assert flight.result is not None
+        return flight.result
+
+    def close(self) -> None:
+        """Ends what runs."""
+        self._flights.close()
+
+    def _watch(self, loop: Loop) -> None:
+        if not self._watching:
+            self._watching = True
+            loop.watch(self._flights.fileno(), self._land)
+
+    def _land(self) -> bool:
+        for flight in self._flights.over():
+            moment = self._waiting.pop(flight, None)
+            if moment is not None:
+                moment.come()
+        self._watching = bool(self._waiting)
+        return self._watching
+
+
+_towers: weakref.WeakSet[_Tower] = weakref.WeakSet()
+_shelf = Shelf()
+
+
+def _close() -> None:
+    """At exit: commands of loops that were closed early, or never came to their end."""
+    for tower in list(_towers):
+        tower.close()
+    _shelf.close()
+
+
+atexit.register(_close)
+
+
+def _tower(loop: Loop) -> _Tower:
+    return loop.once(lambda: _Tower(choose().engine()))
+
+
+@overload
+async def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    text: Literal[True],
+    **how: Unpack[RunOptions],
+) -> TextResult: ...
+@overload
+async def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    text: Literal[False] = False,
+    **how: Unpack[RunOptions],
+) -> Result: ...
+async def run(
+    args: Args,
+    policy: SandboxPolicy | None = None,
+    *,
+    text: bool = False,
+    **how: Unpack[RunOptions],
+) -> Result | TextResult:
+    """As ``sandbox.run``: one command, confined, in a sandbox of its own."""
+    chosen = workspace_write() if policy is None else checked(policy)
+    place = how["cwd"] = working_directory(how.get("cwd"))
+    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
+    loop = current()
+    started = False
+
+    def give_back() -> None:
+        nonlocal started
+        started = True
+        _shelf.give_back(slot)
+
+    try:
+        result = await _tower(loop).fly(loop, slot.sandbox, args, how, give_back)
+    except BaseException:
+        if not started:
+            give_back()
+        raise
+    return result.as_text() if text else result
+
+
+class Process:
+    """A command that goes on: see ``sandbox.Process``. ``Sandbox.popen`` makes it.
+
+    ``stdin`` is a ``Writer``, ``stdout`` and ``stderr`` are ``Reader``, where ``PIPE`` was asked
+    for. As an async context manager it is killed in the end.
+    """
+
+    def __init__(
+        self, process: BlockingProcess[bytes], stdin: int, stdout: int, stderr: int
+    ) -> None:
+        self._process = process
+        self.args, self.pid = process.args, process.pid
+        self.stdin = Writer(stdin) if stdin >= 0 else None
+        self.stdout = Reader(stdout) if stdout >= 0 else None
+        self.stderr = Reader(stderr) if stderr >= 0 else None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._process:  # its tree is killed, which takes no time
+            for one in (self.stdin, self.stdout, self.stderr):
+                if one is not None:
+                    one.close()
+
+    async def wait(self) -> Result:
+        """What came of it, when its whole tree is gone. Who is cancelled leaves it running."""
+        while (found := self._process.poll()) is None:
+            await current().readable(self._process.fileno())
+        return found
+
+    def kill(self) -> None:
+        """Ends its whole tree."""
+        self._process.kill()
+
+    def terminate(self) -> None:
+        """Asks it to end: SIGTERM."""
+        self._process.terminate()
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the command."""
+        self._process.send_signal(number)
+
+
+class Sandbox:
+    """As ``sandbox.Sandbox``; an async context manager."""
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        *,
+        workspace: Any = None,
+        place: Any = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self._box = live.Sandbox(policy, workspace=workspace, place=place, backend=backend)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def sandbox(self) -> live.Sandbox:
+        """The same one, for what is not awaited."""
+        return self._box
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What is enforced, and what of the policy is weaker here."""
+        return self._box.enforcement
+
+    def close(self) -> None:
+        """Ends all that runs in it. Idempotent."""
+        self._box.close()
+
+    @overload
+    async def run(
+        self, args: Args, *, text: Literal[True], **how: Unpack[RunOptions]
+    ) -> TextResult: ...
+    @overload
+    async def run(
+        self, args: Args, *, text: Literal[False] = False, **how: Unpack[RunOptions]
+    ) -> Result: ...
+    async def run(
+        self, args: Args, *, text: bool = False, **how: Unpack[RunOptions]
+    ) -> Result | TextResult:
+        """Runs one command: see ``sandbox.Sandbox.run``. Who is cancelled ends it."""
+        loop = current()
+        result = await _tower(loop).fly(loop, self._box, args, how, None)
+        return result.as_text() if text else result
+
+    async def popen(self, args: Args, **how: Unpack[PopenOptions]) -> Process:
+        """Starts a command that goes on: see ``sandbox.Sandbox.popen``. Streams are of bytes."""
+        if how.get("pty"):
+            raise InvalidArgument("pty", how["pty"], "is not awaited", "sandbox.Sandbox.popen")
+        ours, theirs = {"stdin": -1, "stdout": -1, "stderr": -1}, []
+        try:
+            for name in ours:
+                if how.get(name) == PIPE:
+                    read, write = os.pipe2(os.O_CLOEXEC)
+                    ours[name], end = (write, read) if name == "stdin" else (read, write)
+                    theirs.append(end)
+                    how[name] = end  # type: ignore[literal-required]
+            return Process(self._box.popen(args, **how), **ours)
+        except BaseException:
+            for fd in ours.values():
+                if fd >= 0:
+                    os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)

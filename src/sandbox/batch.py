@@ -1,0 +1,245 @@
+"""Thousands of commands, as they come.
+
+So many at a time, each in a sandbox of its own for as long as it runs: it finds nothing in /tmp, in
+shared memory or on the network that another one has left. With ``sandbox`` they share that one. No
+thread waits for a command; the engine's does, for all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Unpack
+
+from sandbox.backends.choose import choose
+from sandbox.bars import shown
+from sandbox.errors import InvalidArgument, SandboxException
+from sandbox.flights import Flight, Flights
+from sandbox.live import Sandbox, checked, needs_workspace
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import workspace_write
+from sandbox.request import Args, RunOptions, working_directory
+from sandbox.result import Result
+from sandbox.shared import Shelf
+
+__all__ = ["Boxes", "Command", "Done", "Failures", "concurrency_of", "run_many"]
+
+Failures = Literal["keep", "stop", "raise"]
+_PER_CORE = 4
+_AHEAD = 8  # times the concurrency: how far a command may be over before the one that is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One of many, with what is its own: ``workspace``, and options as for ``Sandbox.run``."""
+
+    args: Args
+    workspace: Any = None
+    how: RunOptions = field(default_factory=lambda: RunOptions())
+
+    @classmethod
+    def of(cls, args: Args, workspace: Any = None, **how: Unpack[RunOptions]) -> Command:
+        """``Command.of("make", "/srv/one", input=b"...")``."""
+        return cls(args, workspace, how)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one: its number, from 0 on, and its ``result``, or the ``error``."""
+
+    index: int
+    command: Args | Command
+    result: Result | None = None
+    error: SandboxException | None = None
+
+
+def concurrency_of(given: object) -> int:
+    """How many at a time. Raises ``InvalidArgument``."""
+    if given is None:
+        return _PER_CORE * (os.cpu_count() or 1)
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InvalidArgument("concurrency", given, "is no positive number")
+    return given
+
+
+class Boxes:
+    """Where each command runs: one sandbox for all, or one at a time for itself."""
+
+    def __init__(
+        self, policy: SandboxPolicy | None, sandbox: Sandbox | None, workspace: Any, kept: int
+    ) -> None:
+        if sandbox is not None and (policy is not None or workspace is not None):
+            raise InvalidArgument("sandbox", "...", "has its policy and workspace", "one of them")
+        self._sandbox = sandbox
+        self._policy = workspace_write() if policy is None else checked(policy)
+        self._needs = needs_workspace(self._policy)
+        self._workspace = workspace
+        self._shelf = Shelf(kept)
+
+    def start(
+        self, flights: Flights, command: Args | Command, how: RunOptions, token: Any
+    ) -> Flight:
+        """Starts one, which may be over at once. Raises as ``Sandbox`` and ``Sandbox.run``."""
+        one = command if isinstance(command, Command) else Command(command)
+        said: RunOptions = {**how, **one.how}
+        if self._sandbox is not None:
+            if one.workspace is not None:
+                raise InvalidArgument("workspace", one.workspace, "the sandbox has its own")
+            return flights.start(self._sandbox, one.args, said, token)
+        given = one.workspace if one.workspace is not None else self._workspace
+        place = working_directory(given if given is not None else said.get("cwd"))
+        slot = self._shelf.borrow(self._policy, place if self._needs else None)
+        said.setdefault("cwd", place)
+        try:
+            return flights.start(
+                slot.sandbox, one.args, said, token, lambda: self._shelf.give_back(slot)
+            )
+        except BaseException:
+            self._shelf.give_back(slot)
+            raise
+
+    def flights(self) -> Flights:
+        """For commands in these."""
+        if self._sandbox is not None:
+            return Flights(self._sandbox.engine())
+        return Flights(choose().engine())
+
+    def close(self) -> None:
+        """Ends those that are its own."""
+        self._shelf.close()
+
+
+class _Batch:
+    """Commands from an iterable: some are under way, some are over and not given yet.
+
+    Those are given as they end, or in their order.
+    """
+
+    def __init__(
+        self,
+        commands: Iterable[Args | Command],
+        boxes: Boxes,
+        flights: Flights,
+        most: int,
+        ordered: bool,
+        how: RunOptions,
+    ) -> None:
+        self._source = enumerate(commands)
+        self._boxes, self._flights = boxes, flights
+        self._most, self._ordered, self._how = most, ordered, how
+        self._begun: dict[int, Args | Command] = {}
+        self._over: dict[int, Done] = {}
+        self._next = 0
+        self._more = True
+
+    def stop(self) -> None:
+        """Starts no more."""
+        self._more = False
+
+    def given(self) -> Iterator[Done]:
+        """What came of each."""
+        while True:
+            self._fill()
+            if not self._begun and not self._over:
+                return
+            for flight in self._flights.over(0.0 if self._has_one() else None):
+                done = _done(flight, self._begun.pop(flight.token))
+                self._over[done.index] = done
+            while self._has_one():
+                index = self._next if self._ordered else next(iter(self._over))
+                self._next = index + 1
+                yield self._over.pop(index)
+
+    def _has_one(self) -> bool:
+        """Whether there is one to be given."""
+        return self._next in self._over if self._ordered else bool(self._over)
+
+    def _fill(self) -> None:
+        """Starts what there is room for."""
+        while (
+            self._more and len(self._begun) < self._most and len(self._over) < self._most * _AHEAD
+        ):
+            index, command = next(self._source, (-1, ""))
+            if index < 0:
+                self._more = False
+                return
+            try:
+                flight = self._boxes.start(self._flights, command, self._how, index)
+            except SandboxException as error:
+                self._over[index] = Done(index, command, error=error)
+                continue
+            if flight.is_over:
+                self._over[index] = _done(flight, command)
+            else:
+                self._begun[index] = command
+
+
+def _done(flight: Flight, command: Args | Command) -> Done:
+    return Done(flight.token, command, flight.result, flight.error)
+
+
+def run_many(
+    commands: Iterable[Args | Command],
+    policy: SandboxPolicy | None = None,
+    *,
+    sandbox: Sandbox | None = None,
+    workspace: Any = None,
+    concurrency: int | None = None,
+    ordered: bool = True,
+    failures: Failures = "keep",
+    progress: bool = False,
+    **how: Unpack[RunOptions],
+) -> Iterator[Done]:
+    """Runs many commands, so many at a time, and gives what came of each as it comes.
+
+    ``commands``: any iterable, also one without an end: it is asked for the next one when there is
+    room for it. Each is as for ``run``, or a ``Command`` with a workspace and options of its own.
+
+    - ``policy``, ``workspace``: as for ``Sandbox``; ``workspace`` is for those that name none.
+      ``sandbox``: all run in this one instead, and see what others leave there.
+    - ``concurrency``: how many at a time; default: four for each processor.
+    - ``ordered``: in the order of the commands; else as they end.
+    - ``failures``: what is done about one that has no result, because it could not be started, its
+      sandbox was lost, or ``check`` was asked for: ``keep`` gives it as ``Done.error`` and goes on;
+      ``stop`` starts no more, and raises it when the others are over and given; ``raise`` ends the
+      others and raises it.
+    - ``progress``: show a bar on stderr, where that is a terminal.
+    - all else as for ``Sandbox.run``, for each of them.
+
+    An iterator: nothing runs before it is asked, and what runs when it is closed or dropped is
+    ended. Where nobody asks for a while, what runs goes on, and no more is started.
+    Raises ``InvalidArgument``, and what ``commands`` raises, after the others were ended.
+    """
+    most = concurrency_of(concurrency)
+    if failures not in ("keep", "stop", "raise"):
+        raise InvalidArgument("failures", failures, "is none of keep, stop, raise")
+    boxes = Boxes(policy, sandbox, workspace, most)
+    found = _run(commands, boxes, most, ordered, failures, how)
+    return shown(found, commands, "commands") if progress else found
+
+
+def _run(
+    commands: Iterable[Args | Command],
+    boxes: Boxes,
+    most: int,
+    ordered: bool,
+    failures: Failures,
+    how: RunOptions,
+) -> Iterator[Done]:
+    failed: SandboxException | None = None
+    try:
+        with boxes.flights() as flights:
+            batch = _Batch(commands, boxes, flights, most, ordered, how)
+            for done in batch.given():
+                if done.error is None or failures == "keep":
+                    yield done
+                elif failures == "raise":
+                    raise done.error
+                else:
+                    failed = failed or done.error
+                    batch.stop()
+        if failed is not None:
+            raise failed
+    finally:
+        boxes.close()

@@ -1,0 +1,175 @@
+"""The event loops that ``aio`` runs on: asyncio (uvloop too) and trio, each by its own means.
+
+Three things are asked of a loop: to wait until a fd may be read or written, to be called when one
+may be read, and a moment that one task can wait for and another bring about. Nothing of a loop is
+imported before it is seen to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["Loop", "Moment", "current"]
+
+T = TypeVar("T")
+
+
+class Moment(Protocol):
+    """Comes once. One task waits for it."""
+
+    def come(self) -> None:
+        """Brings it about. Idempotent; on the loop's own thread."""
+
+    async def wait(self) -> None:
+        """Until it has come. A cancellation point."""
+
+    async def outlast(self) -> None:
+        """Until it has come, whoever cancels meanwhile; that is raised after it."""
+
+
+class Loop(Protocol):
+    """The event loop that runs now."""
+
+    def once(self, make: Callable[[], T]) -> T:
+        """What was made for this loop the first time, by that time's ``make``."""
+
+    def moment(self) -> Moment:
+        """A new one."""
+
+    def watch(self, fd: int, act: Callable[[], bool]) -> None:
+        """Calls ``act`` whenever the fd may be read, until it returns False."""
+
+    async def readable(self, fd: int) -> None:
+        """Until something may be read, or the other side is gone. For one task at a time."""
+
+    async def writable(self, fd: int) -> None:
+        """Until something may be written, or nobody reads it. For one task at a time."""
+
+
+def current() -> Loop:
+    """Raises ``RuntimeError`` outside of a loop."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return _Trio(trio)
+    return _Asyncio(asyncio.get_running_loop())
+
+
+class _AsyncioMoment:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._come = False
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def come(self) -> None:
+        self._come = True
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        if not self._come:
+            self._future = self._loop.create_future()
+            await self._future
+
+    async def outlast(self) -> None:
+        cancelled: asyncio.CancelledError | None = None
+        while not self._come:
+            try:
+                await self.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+_things: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of each asyncio loop
+
+
+class _Asyncio:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def once(self, make: Callable[[], T]) -> T:
+        if self._loop not in _things:
+            _things[self._loop] = make()
+        found: T = _things[self._loop]
+        return found
+
+    def moment(self) -> Moment:
+        return _AsyncioMoment(self._loop)
+
+    def watch(self, fd: int, act: Callable[[], bool]) -> None:
+        loop = self._loop
+
+        def ready() -> None:
+            if not act():
+                loop.remove_reader(fd)
+
+        loop.add_reader(fd, ready)
+
+    async def readable(self, fd: int) -> None:
+        moment = _AsyncioMoment(self._loop)
+        self._loop.add_reader(fd, moment.come)
+        try:
+            await moment.wait()
+        finally:
+            self._loop.remove_reader(fd)
+
+    async def writable(self, fd: int) -> None:
+        moment = _AsyncioMoment(self._loop)
+        self._loop.add_writer(fd, moment.come)
+        try:
+            await moment.wait()
+        finally:
+            self._loop.remove_writer(fd)
+
+
+class _TrioMoment:
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        self._event = trio.Event()
+
+    def come(self) -> None:
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+    async def outlast(self) -> None:
+        with self._trio.CancelScope(shield=True):
+            await self._event.wait()
+        await self._trio.lowlevel.checkpoint_if_cancelled()
+
+
+class _Trio:
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+
+    def once(self, make: Callable[[], T]) -> T:
+        token = self._trio.lowlevel.current_trio_token()
+        if token not in _things:
+            _things[token] = make()
+        found: T = _things[token]
+        return found
+
+    def moment(self) -> Moment:
+        return _TrioMoment(self._trio)
+
+    def watch(self, fd: int, act: Callable[[], bool]) -> None:
+        wait = self._trio.lowlevel.wait_readable
+
+        async def serve() -> None:
+            await wait(fd)
+            while act():
+                await wait(fd)
+
+        self._trio.lowlevel.spawn_system_task(serve, name="sandbox.aio")
+
+    async def readable(self, fd: int) -> None:
+        await self._trio.lowlevel.wait_readable(fd)
+
+    async def writable(self, fd: int) -> None:
+        await self._trio.lowlevel.wait_writable(fd)
