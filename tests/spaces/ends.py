@@ -122,7 +122,7 @@ def the_tree_is_gone_when_the_call_returns(w: Path, o: Path) -> None:
     commands |= {"traced": program(_TRACED), "threads": program(_THREADS), "vfork": program(_VFORK)}
     # It must be possible to find them at all.
     mark = new_mark()
-    limits = sandbox.Limits(open_files=256)
+    limits = sandbox.Limits(open_files=256, processes=2000)  # the bomb is to leave others room
     with space(w) as box:
         for name, command in commands.items():
             result = box.run(command, env={MARK: mark}, timeout=0.6, limits=limits)

@@ -164,7 +164,11 @@ static void add_share(const struct memory_watch *watch, const char *name, void *
     /* One that may not be looked into is taken for all that it shares. */
     size_t size = read_text(watch, name, "/smaps_rollup", text);
     uint64_t share = size ? sum_keys(text, size, share_keys) : bound;
-    if (equals_parent(watch, name, bound)) {
+    int doubtful = equals_parent(watch, name, bound);
+    /* What has executed or ended while it was looked at has no more than it has now. */
+    uint64_t after = bound_of(watch, name);
+    share = share < after ? share : after;
+    if (doubtful) {
         sum->doubtful += share;
     } else {
         sum->certain += share;
