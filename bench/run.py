@@ -1,7 +1,7 @@
 """`make bench`: what this package costs on this machine, as ratios within one run.
 
     bench/run.py [--quick] [--json FILE] [spawning] [staying] [dropin] [callers] [inside]
-                 [launching] [flood]
+                 [launching] [flood] [many]
 
 Prints a table for each part and saves all figures. A figure beside its target is met when its
 median is on the right side; quartiles say how much the machine wavered.
@@ -22,6 +22,7 @@ import dropin
 import flood
 import inside
 import launching
+import many
 import spawning
 import staying
 from measure import Figure
@@ -64,6 +65,7 @@ PARTS: dict[str, tuple[str, Callable[[int], list[Figure]], int, int]] = {
     "inside": ("While a command runs, beside outside", inside.measure, 15, 2),
     "launching": ("sandcore-exec, start to exit", launching.measure, 20, 3),
     "flood": ("Output", flood.measure, 9, 3),
+    "many": ("Many at a time, of the floor's throughput", many.measure, 9, 3),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -271,6 +272,42 @@ def test_who_is_cancelled_while_waiting_leaves_a_process_running(
             process = await box.popen("sleep 300")
             process.kill()
             assert (await process.wait()).signal == 9
+
+    run(body)
+
+
+def test_many_tasks_may_wait_for_a_process(run: Runner, workspace: Path) -> None:
+    async def body() -> None:
+        async with aio.Sandbox(workspace_write(), workspace=workspace) as box:
+            process = await box.popen("sleep 0.3; exit 4")
+            codes = []
+
+            async def one() -> None:
+                codes.append((await process.wait()).returncode)
+
+            async def cancelled() -> None:
+                await at_most(0.1, process.wait)
+
+            await together(cancelled, one, one, cancelled, one)
+            assert codes == [4, 4, 4]
+
+    run(body)
+
+
+def test_forgotten_streams_are_closed(run: Runner, workspace: Path) -> None:
+    async def body() -> None:
+        async with aio.Sandbox(workspace_write(), workspace=workspace) as box:
+            await (await box.popen("true")).wait()
+            gc.collect()
+            before = fds()
+            process = await box.popen("cat", stdin=aio.PIPE, stdout=aio.PIPE)
+            assert process.stdout is not None
+            process.stdin = None
+            assert await process.stdout.read() == b""
+            await process.wait()
+            del process
+            gc.collect()
+            assert fds() <= before
 
     run(body)
 

@@ -107,7 +107,7 @@ def test_what_is_worded_otherwise_is_nothing(text: str) -> None:
 
 
 def test_a_lane_is_told_of_its_own_domain_only(kernel: Kernel) -> None:
-    since = kernel.audit.now()
+    since = kernel.audit.now(131)
     kernel.tell(ACCESS, since, READ)
     kernel.tell(DOMAIN, since, ALLOCATED)
     kernel.tell(ACCESS, since, READ.replace("13c5", "beef"))
@@ -121,14 +121,14 @@ def test_what_was_before_a_command_is_not_told_as_its(kernel: Kernel) -> None:
     """Neither what had come by then, nor what came late."""
     kernel.tell(DOMAIN, NOW, ALLOCATED)
     kernel.tell(ACCESS, NOW, READ)
-    since = kernel.audit.now()
+    since = kernel.audit.now(131)
     kernel.tell(ACCESS, since - 1, READ.replace("/o/f", "/late"))
     kernel.tell(ACCESS, since, READ.replace("/o/f", "/mine"))
     assert [one.what for one in kernel.audit.take(131, since, failed=False)] == ["/mine"]
 
 
 def test_a_flood_is_cut_and_lost_messages_are_no_error(kernel: Kernel) -> None:
-    since = kernel.audit.now()
+    since = kernel.audit.now(131)
     kernel.tell(DOMAIN, since, ALLOCATED)
     for i in range(6):
         for j in range(20):
@@ -148,7 +148,7 @@ def outcome(status: int) -> Outcome:
 def test_the_outcome_carries_what_was_heard(kernel: Kernel) -> None:
     hearing = Hearing(kernel.audit, 131)
     assert hearing.added(outcome(0)).refusals == ()
-    since = kernel.audit.now()
+    since = kernel.audit.now(131)
     kernel.tell(DOMAIN, since, ALLOCATED)
     kernel.tell(ACCESS, since, READ)
     assert hearing.added(outcome(256)).refusals == (Told(("fs.read_file",), "/o/f"),)
@@ -195,7 +195,7 @@ def test_the_kernel_tells_of_a_command_whatever_it_prints(
 ) -> None:
     listening = Audit.open()
     if listening is None:
-        pytest.skip("the audit is off, or not ours to read; make vm asks a kernel where it is on")
+        pytest.skip("the audit is off, or not ours to read; make vm ARGS=--audit has one")
     listening.close()
     monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
     policy = workspace_write(workspace).with_deny(outside / "file")

@@ -2,9 +2,10 @@
 
 `python tools/vm.py DIRECTORY ARGS...`: the directory holds unpacked kernel packages of Debian
 (`dpkg -x`; vmlinuz and modules, from Linux 6.19 on `linux-binary-*` and `linux-modules-*`), and
-pytest gets the rest. The guest is root, reads this machine's files, and writes to memory alone; its
-audit is on. Needs qemu-system-x86 with its virtiofsd (Debian 12) and 12 GiB of memory;
-`--accel kvm` makes it quick where the machine can do that.
+pytest gets the rest. The guest is root, reads this machine's files, and writes to memory alone.
+`--audit`: with the kernel's audit on, for tests/test_audit.py; others look for what commands print.
+Needs qemu-system-x86 with its virtiofsd (Debian 12) and 12 GiB of memory; `--accel kvm` makes it
+quick where the machine can do that.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ def find(directory: Path, pattern: str) -> Path:
     return found[0]
 
 
-def machine(kernel: Path, socket: Path, init: Path, accel: str) -> list[str]:
+def machine(kernel: Path, socket: Path, init: Path, accel: str, audit: bool) -> list[str]:
     """The command of the virtual machine."""
-    words = f"console=ttyS0 rootfstype=virtiofs root=host ro init={init} audit=1 panic=-1 quiet"
+    words = f"console=ttyS0 rootfstype=virtiofs root=host ro init={init} panic=-1 quiet"
+    words += f" audit={int(audit)}"
     return [
         *("qemu-system-x86_64", "-accel", accel, "-cpu", "host" if accel == "kvm" else "max"),
         *("-machine", "q35", "-smp", "2", "-m", MEMORY, "-no-reboot"),
@@ -83,7 +85,19 @@ def machine(kernel: Path, socket: Path, init: Path, accel: str) -> list[str]:
     ]
 
 
-def run(directory: Path, words: list[str], accel: str) -> int:
+def boot(words: list[str]) -> bytes:
+    """Shows what the guest prints; the last of it."""
+    output = b""
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as guest:
+        assert guest.stdout is not None
+        for line in guest.stdout:
+            sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+            output = (output + line)[-4096:]
+    return output
+
+
+def run(directory: Path, words: list[str], accel: str, audit: bool) -> int:
     """Boots, shows what the guest prints, and returns what its tests ended with."""
     kernel, overlay = find(directory, "vmlinuz*"), find(directory, "overlay.ko*")
     # Not in /tmp, /run or the like, over which the guest has mounts of its own when it starts it.
@@ -104,19 +118,11 @@ def run(directory: Path, words: list[str], accel: str) -> int:
         end = time.monotonic() + PATIENCE_S
         while not socket.exists() and time.monotonic() < end:
             time.sleep(0.01)
-        output = b""
-        guest = subprocess.Popen(
-            machine(kernel.resolve(), socket, init, accel),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-        )
-        assert guest.stdout is not None
-        for line in guest.stdout:
-            sys.stdout.buffer.write(line)
-            sys.stdout.flush()
-            output = (output + line)[-4096:]
-        guest.wait()
-        daemon.wait()
+        try:
+            output = boot(machine(kernel.resolve(), socket, init, accel, audit))
+        finally:
+            daemon.terminate()
+            daemon.wait()
     ended = DONE.search(output)
     return int(ended[1]) if ended is not None else 1
 
@@ -126,11 +132,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--accel", choices=("tcg", "kvm"), default="tcg")
+    parser.add_argument("--audit", action="store_true")
     known, words = parser.parse_known_args()
     for program in ("qemu-system-x86_64", DAEMON):
         if shutil.which(program) is None:
             sys.exit(f"error: {program} is missing: apt-get install qemu-system-x86")
-    return run(known.directory, words, known.accel)
+    return run(known.directory, words, known.accel, known.audit)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from sandbox.backends.choose import choose
 from sandbox.backends.jobs import Engine
 from sandbox.errors import InvalidArgument
 from sandbox.flights import Flight, Flights
-from sandbox.live import checked, needs_workspace
+from sandbox.live import checked
 from sandbox.loops import Loop, Moment, current
 from sandbox.pipes import Reader, Writer
 from sandbox.policy import SandboxPolicy
@@ -130,7 +130,7 @@ async def run(
     """As ``sandbox.run``: one command, confined, in a sandbox of its own."""
     chosen = workspace_write() if policy is None else checked(policy)
     place = how["cwd"] = working_directory(how.get("cwd"))
-    slot = _shelf.borrow(chosen, place if needs_workspace(chosen) else None)
+    slot = _shelf.borrow_for(chosen, place)
     loop = current()
     started = False
 
@@ -159,6 +159,8 @@ class Process:
         self, process: BlockingProcess[bytes], stdin: int, stdout: int, stderr: int
     ) -> None:
         self._process = process
+        self._watched = False
+        self._waiting: list[Moment] = []
         self.args, self.pid = process.args, process.pid
         self.stdin = Writer(stdin) if stdin >= 0 else None
         self.stdout = Reader(stdout) if stdout >= 0 else None
@@ -173,15 +175,27 @@ class Process:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._process:  # its tree is killed, which takes no time
+        with self._process:  # its tree is killed: milliseconds
             for one in (self.stdin, self.stdout, self.stderr):
                 if one is not None:
                     one.close()
 
     async def wait(self) -> Result:
         """What came of it, when its whole tree is gone. Who is cancelled leaves it running."""
+        loop = current()
         while (found := self._process.poll()) is None:
-            await current().readable(self._process.fileno())
+            if self._watched:  # one task waits for the fd, and wakes the others
+                moment = loop.moment()
+                self._waiting.append(moment)
+                await moment.wait()
+                continue
+            self._watched = True
+            try:
+                await loop.readable(self._process.fileno())
+            finally:
+                self._watched = False
+                while self._waiting:
+                    self._waiting.pop().come()
         return found
 
     def kill(self) -> None:

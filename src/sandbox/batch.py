@@ -16,7 +16,7 @@ from sandbox.backends.choose import choose
 from sandbox.bars import shown
 from sandbox.errors import InvalidArgument, SandboxException
 from sandbox.flights import Flight, Flights
-from sandbox.live import Sandbox, checked, needs_workspace
+from sandbox.live import Sandbox, checked
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
 from sandbox.request import Args, RunOptions, working_directory
@@ -51,7 +51,7 @@ class Done:
     index: int
     command: Args | Command
     result: Result | None = None
-    error: SandboxException | None = None
+    error: Exception | None = None
 
 
 def concurrency_of(given: object) -> int:
@@ -73,7 +73,6 @@ class Boxes:
             raise InvalidArgument("sandbox", "...", "has its policy and workspace", "one of them")
         self._sandbox = sandbox
         self._policy = workspace_write() if policy is None else checked(policy)
-        self._needs = needs_workspace(self._policy)
         self._workspace = workspace
         self._shelf = Shelf(kept)
 
@@ -89,7 +88,7 @@ class Boxes:
             return flights.start(self._sandbox, one.args, said, token)
         given = one.workspace if one.workspace is not None else self._workspace
         place = working_directory(given if given is not None else said.get("cwd"))
-        slot = self._shelf.borrow(self._policy, place if self._needs else None)
+        slot = self._shelf.borrow_for(self._policy, place)
         said.setdefault("cwd", place)
         try:
             return flights.start(
@@ -176,6 +175,8 @@ class _Batch:
 
 
 def _done(flight: Flight, command: Args | Command) -> Done:
+    if flight.error is not None and not isinstance(flight.error, Exception):
+        raise flight.error
     return Done(flight.token, command, flight.result, flight.error)
 
 
@@ -202,10 +203,10 @@ def run_many(
     - ``ordered``: in the order of the commands; else as they end.
     - ``failures``: what is done about one that has no result, because it could not be started, its
       sandbox was lost, or ``check`` was asked for: ``keep`` gives it as ``Done.error`` and goes on;
-      ``stop`` starts no more, and raises it when the others are over and given; ``raise`` ends the
-      others and raises it.
+      ``stop`` starts no more from its turn on, and raises it when the others are over and given;
+      ``raise`` ends the others and raises it.
     - ``progress``: show a bar on stderr, where that is a terminal.
-    - all else as for ``Sandbox.run``, for each of them.
+    - all else as for ``Sandbox.run`` but ``terminal``, for each of them.
 
     An iterator: nothing runs before it is asked, and what runs when it is closed or dropped is
     ended. Where nobody asks for a while, what runs goes on, and no more is started.
@@ -227,7 +228,7 @@ def _run(
     failures: Failures,
     how: RunOptions,
 ) -> Iterator[Done]:
-    failed: SandboxException | None = None
+    failed: Exception | None = None
     try:
         with boxes.flights() as flights:
             batch = _Batch(commands, boxes, flights, most, ordered, how)

@@ -1,19 +1,20 @@
 """Commands that are under way at the same time: what ``run_many``, ``Pool`` and ``aio`` share.
 
-Each runs in a sandbox, and all are behind one fd that is readable when one is over. One thread
-starts them and takes them; nothing here waits but ``over``.
+Each runs in a sandbox, and all are behind one fd that is readable when one is over. Nothing here
+waits but ``over`` and ``wait``. What was taken of the engine is landed, whatever is raised between.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from sandbox.backends.base import ConfinementLost
 from sandbox.backends.jobs import Engine, Job
-from sandbox.errors import SandboxException
+from sandbox.errors import InvalidArgument
 from sandbox.live import Ready, Sandbox
 from sandbox.request import Args, RunOptions
 from sandbox.result import Result
@@ -44,7 +45,7 @@ class Flight:
         self.token = token
         self.job: Job | None = None
         self.result: Result | None = None
-        self.error: SandboxException | None = None
+        self.error: BaseException | None = None
 
     @property
     def is_over(self) -> bool:
@@ -52,36 +53,41 @@ class Flight:
         return self.result is not None or self.error is not None
 
     def start(self, engine: Engine) -> None:
-        """Starts it; it may be over at once."""
+        """Starts it; it may be over at once. Raises before anything was begun."""
         try:
             self.job = self._ready.seat.submit(engine, self._ready.request, self)
         except ConfinementLost as lost:
             self.error = self._box.lost(lost)
-            self.leave()
+            self._leave()
             return
         except BaseException:
-            self.leave()
+            self._ready.seat.leave()
             raise
-        if self.job.outcome is not None:  # it could not be asked for
-            self.land()
+        if self.job.at_once:
+            self.land(self.job)
 
-    def land(self) -> None:
-        """Takes what came of it, and gives back what it held."""
-        assert self.job is not None
+    def land(self, job: Job) -> None:
+        """Takes what came of it, once, and gives back what it held.
+
+        What is not an ``Exception`` is raised, too: an interrupt, say.
+        """
         seat = self._ready.seat
         try:
-            outcome, denials = seat.settle(self.job)
+            outcome, denials = seat.settle(job)
             result = self._box.result(self._ready, outcome, denials, seat.enforcement)
             self.result = result.check() if self._check else result
         except ConfinementLost as lost:
             self.error = self._box.lost(lost)
-        except SandboxException as error:
+        except Exception as error:
             self.error = error
+        except BaseException as error:
+            self.error = error
+            raise
         finally:
-            self.leave()
+            self.job = None  # which refers to this
+            self._leave()
 
-    def leave(self) -> None:
-        """Gives back what it held."""
+    def _leave(self) -> None:
         self._ready.seat.leave()
         if self._after is not None:
             self._after()
@@ -94,6 +100,8 @@ class Flights:
         self._engine = engine
         self._owner = os.getpid()
         self._going: set[Flight] = set()
+        self._taken: deque[Job] = deque()  # of the engine, not landed
+        self._landed: list[Flight] = []  # not told of
 
     def __enter__(self) -> Flights:
         return self
@@ -107,7 +115,7 @@ class Flights:
         self.close()
 
     def __len__(self) -> int:
-        """How many are under way, or over and were not taken."""
+        """How many are under way, or over and were not landed."""
         return len(self._going)
 
     def fileno(self) -> int:
@@ -122,16 +130,23 @@ class Flights:
         token: Any = None,
         after: Callable[[], None] | None = None,
     ) -> Flight:
-        """Starts a command, with options as for ``Sandbox.run``; ``after`` is called at its end.
+        """Starts a command, with options as for ``Sandbox.run`` but ``terminal``.
 
-        One that is over at once never is under way. Raises as ``Sandbox.run`` for what makes no
-        sense; then ``after`` is not called.
+        ``after`` is called at its end. One that is over at once never is under way. Raises as
+        ``Sandbox.run`` for what makes no sense; then ``after`` is not called.
         """
+        if how.get("terminal"):
+            raise InvalidArgument("terminal", True, "is for one command at a time", "Sandbox.run")
         check = bool(how.get("check"))
         flight = Flight(box, box.ready(args, how), check, token, after)
-        flight.start(self._engine)
-        if not flight.is_over:
-            self._going.add(flight)
+        self._going.add(flight)  # it may be taken before this comes to its end
+        try:
+            flight.start(self._engine)
+        except BaseException:
+            self._going.discard(flight)
+            raise
+        if flight.is_over:
+            self._going.discard(flight)
         return flight
 
     def over(self, timeout: float | None = 0.0) -> list[Flight]:
@@ -139,33 +154,35 @@ class Flights:
 
         Nothing when none is under way. Raises what a Python signal handler raises.
         """
-        return self.landed(self._engine.take(timeout))
+        self._taken.extend(self._engine.take(timeout if not self._taken else 0.0))
+        return self.landed()
 
-    def wait(self) -> Sequence[Job]:
-        """As ``over(None)``, without the last part, ``landed``: for another thread than starts."""
-        return self._engine.take(None)
+    def wait(self) -> None:
+        """As ``over(None)`` without the last part, ``landed``: beside a thread that starts some."""
+        self._taken.extend(self._engine.take(None))
 
-    def landed(self, jobs: Sequence[Job]) -> list[Flight]:
-        """The commands of jobs that are over, with what came of them."""
-        found = []
-        for job in jobs:
+    def landed(self) -> list[Flight]:
+        """What was waited for, with what came of it."""
+        while self._taken:
+            job = self._taken.popleft()
             flight: Flight = job.token
             self._going.discard(flight)
-            flight.land()
-            found.append(flight)
+            self._landed.append(flight)
+            flight.land(job)
+        found, self._landed = self._landed, []
         return found
 
     def kill(self, flight: Flight) -> None:
         """Ends a command and all below it; it is over when that is dead."""
-        if flight in self._going:
+        if flight in self._going and flight.job is not None:
             self._engine.kill(flight.job)
 
     def close(self) -> None:
         """Ends all of them, and waits for that. Idempotent; a forked copy leaves them alone."""
-        if self._owner != os.getpid():
-            self._going.clear()
-        for flight in list(self._going):
+        mine = self._owner == os.getpid()
+        for flight in list(self._going) if mine else ():
             self.kill(flight)
-        while self._going:
+        while mine and (len(self._engine) or self._taken):
             self.over(None)
+        self._going.clear()
         self._engine.close()

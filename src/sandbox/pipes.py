@@ -18,8 +18,8 @@ class Reader:
     """The end of a command's output that is read: bytes as they come. By one task at a time."""
 
     def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
         self._fd = fd
+        os.set_blocking(fd, False)
         self._rest = b""
 
     async def read(self, size: int = _CHUNK) -> bytes:
@@ -69,6 +69,9 @@ class Reader:
         while chunk := await self.read():
             yield chunk
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """Reads no more. Idempotent; not while a task reads."""
         fd, self._fd = self._fd, -1
@@ -80,8 +83,8 @@ class Writer:
     """The end of a command's input that is written to. By one task at a time."""
 
     def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
         self._fd = fd
+        os.set_blocking(fd, False)
 
     async def write(self, data: bytes) -> None:
         """Writes all of it. ``BrokenPipeError`` when nobody reads it any more."""
@@ -93,6 +96,9 @@ class Writer:
                 view = view[os.write(self._fd, view) :]
             except BlockingIOError:
                 await current().writable(self._fd)
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         """The command sees the end of its input. Idempotent; not while a task writes."""

@@ -68,8 +68,10 @@ class Pool(Executor):
             if self._ending:
                 raise RuntimeError("the pool was shut down")
             self._waiting.append((command, future))
-            self._start()
+            over = self._start()
             self._changed.notify()
+        for flight in over:
+            _tell(flight)
         return future
 
     def map(  # type: ignore[override]
@@ -99,19 +101,21 @@ class Pool(Executor):
         if wait:
             self._thread.join()
 
-    def _start(self) -> None:
-        """Starts what there is room for."""
+    def _start(self) -> list[Flight]:
+        """Starts what there is room for. Those that are over at once are to be told of."""
+        over = []
         while self._waiting and len(self._flights) < self._most:
             command, future = self._waiting.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
                 flight = self._boxes.start(self._flights, command, self._how, future)
-            except BaseException as error:
+            except Exception as error:
                 future.set_exception(error)
                 continue
             if flight.is_over:
-                _tell(flight)
+                over.append(flight)
+        return over
 
     def _serve(self) -> None:
         while True:
@@ -122,15 +126,15 @@ class Pool(Executor):
                         self._boxes.close()
                         return
                     self._changed.wait()
-            jobs = self._flights.wait()
+            self._flights.wait()
             with self._changed:
-                over = self._flights.landed(jobs)
-                self._start()
+                over = self._flights.landed() + self._start()
             for flight in over:
                 _tell(flight)
 
 
 def _tell(flight: Flight) -> None:
+    """Not under the lock: whoever waits for a future may be asked to submit."""
     future: Future[Result] = flight.token
     if flight.error is not None:
         future.set_exception(flight.error)

@@ -75,6 +75,12 @@ class Shelf:
             self._slots.setdefault(key, []).append(made)
         return made
 
+    def borrow_for(self, policy: SandboxPolicy, place: str) -> Slot:
+        """As ``borrow``, for a command that starts in a place: that is the workspace, if any."""
+        if needs_workspace(policy):
+            return self.borrow(policy, place)
+        return self.borrow(policy, None, place if place.startswith("/tmp/") else "/")
+
     def give_back(self, slot: Slot) -> None:
         """Says that a command is done with a sandbox."""
         spoiled = False
@@ -155,10 +161,7 @@ def run(
     """
     chosen = _default if policy is None else checked(policy)
     place = how["cwd"] = working_directory(how.get("cwd"))
-    if needs_workspace(chosen):
-        slot = _shelf.borrow(chosen, place)
-    else:
-        slot = _shelf.borrow(chosen, None, place if place.startswith("/tmp/") else "/")
+    slot = _shelf.borrow_for(chosen, place)
     try:
         return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
     finally:

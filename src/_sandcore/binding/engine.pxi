@@ -13,8 +13,10 @@ cdef class Job:
 
     cdef job_c c
     cdef int64_t began
+    cdef void *home  # the engine that runs it, which does not live by that; NULL: none does
     cdef object request, input  # lent to the run
     cdef readonly Lane lane
+    cdef readonly bint at_once  # it never was in the engine: over when it came out of `start`
     cdef public object token
     cdef readonly object outcome
     cdef readonly str lost
@@ -24,6 +26,8 @@ cdef class Job:
             run_free(&self.c.run)
 
     cdef over(self, int result):
+        """It has come out of its engine, or never was in it."""
+        self.home = NULL
         self.lane.running = False
         if result == RUN_DONE:
             self.outcome = _outcome(&self.c.run, self.c.run.attempts, (self.c.ended_ns - self.began) / 1e9)
@@ -34,6 +38,7 @@ cdef class Job:
             self.lane.end()
         run_free(&self.c.run)
         self.began = 0
+        self.request = self.input = None
 
 
 @cython.final
@@ -41,27 +46,29 @@ cdef class Engine:
     """Commands at the same time; `fileno` is readable when some are over. A thread of its own sees to
     them. Not for a forked copy of the process. OSError when there is no fd or thread for it."""
 
+    # A job that is in the engine counts as referred to from there: what Python collects of a cycle, in
+    # whatever order, is never what the thread is working on.
     cdef engine_c c
-    cdef set jobs
+    cdef Py_ssize_t count
     cdef int owner
+    cdef bint closed
 
     def __cinit__(self):
         cdef int error = engine_open(&self.c)
         if error:
             raise OSError(-error, strerror(-error))
-        self.jobs = set()
         self.owner = getpid()
 
     def __dealloc__(self):
-        if self.owner and self.c.done >= 0:
-            engine_close(&self.c, self.owner != getpid())
+        if self.owner:  # it was opened
+            self.end()
 
     def __len__(self):  # how many run, or are over and were not taken
-        return len(self.jobs)
+        return self.count
 
     def fileno(self):
         """To wait for; -1 once it was closed."""
-        return self.c.done
+        return -1 if self.closed else self.c.done
 
     @cython.critical_section
     def start(self, Lane lane not None, programs, argv, bytes env not None, int env_count,
@@ -74,7 +81,7 @@ cdef class Engine:
         is over at once. Raises LaneLost and ValueError."""
         cdef run_setup setup
         cdef int result
-        if not lane.is_open() or self.owner != getpid() or self.c.done < 0:
+        if not lane.is_open() or self.owner != getpid() or self.closed:
             raise LaneLost("the lane is closed")
         if lane.running:
             raise ValueError("a lane runs one command at a time")
@@ -85,18 +92,23 @@ cdef class Engine:
         _give(&setup, lane.socket, job.request, input)
         setup.stdin_fd, setup.stdout_fd, setup.stderr_fd = stdin, stdout, stderr
         setup.out_cap, setup.err_cap = out_cap, err_cap
+        span = None if timeout is None else _nanoseconds(timeout)
         job.began = packet_now()
-        setup.deadline_ns = INT64_MAX if timeout is None else job.began + _nanoseconds(timeout)
+        setup.deadline_ns = INT64_MAX if span is None else job.began + <int64_t>span
         job.c.whose = <void *>job
         lane.running = True
-        self.jobs.add(job)
+        job.home = <void *>self
+        self.count += 1
+        Py_INCREF(job)
         with nogil:
             result = engine_start(&self.c, &setup, &job.c)
         if result:
-            self.jobs.discard(job)
+            Py_DECREF(job)
+            self.count -= 1
+            job.at_once = True
             job.over(result)
-            if job.lost is not None:
-                raise LaneLost(job.lost)
+        if result and job.lost is not None:
+            raise LaneLost(job.lost)
         return job
 
     @cython.critical_section
@@ -110,7 +122,7 @@ cdef class Engine:
         cdef Job job
         if self.owner != getpid():
             raise LaneLost("the engine is another process's")
-        while self.jobs:
+        while self.count and not self.closed:
             count = engine_take(&self.c, found, _FINISHED_MAX)
             now = packet_now()
             if count or now >= until:
@@ -122,28 +134,40 @@ cdef class Engine:
         over = []
         for i in range(count):
             job = <Job>found[i].whose
-            self.jobs.discard(job)
             job.over(job.c.result)
             over.append(job)
+            Py_DECREF(job)
+        self.count -= count
         return over
 
     @cython.critical_section
     def kill(self, Job job not None):
         """Asks for the end of a job and all below it; `take` has it when that is dead."""
-        if job in self.jobs and self.owner == getpid():
+        if job.home == <void *>self and self.owner == getpid():
             with nogil:
                 engine_kill(&self.c, &job.c)
 
     @cython.critical_section
     def close(self):
         """Ends what runs: their lanes are closed, and are dead when their helper is. Idempotent."""
+        self.end()
+
+    cdef end(self):
+        cdef job_c *left
         cdef Job job
-        if self.c.done < 0:
+        cdef bint forked = self.owner != getpid()
+        if self.closed:
             return
+        self.closed = True
         with nogil:
-            engine_close(&self.c, self.owner != getpid())
-        while self.jobs:
-            job = self.jobs.pop()
+            engine_close(&self.c, forked)
+        self.count = 0
+        left = NULL if forked else engine_left(&self.c)
+        while left != NULL:
+            job = <Job>left.whose
+            job.home = NULL
             job.lost = "the engine was closed"
             job.lane.running = False
             job.lane.end()
+            Py_DECREF(job)
+            left = engine_left(&self.c)

@@ -52,6 +52,7 @@ cdef extern from "engine.h" nogil:
         int done
     int engine_open(engine_c *e)
     void engine_close(engine_c *e, int forked)
+    job_c *engine_left(engine_c *e)
     int engine_start(engine_c *e, const run_setup *setup, job_c *job)
     unsigned engine_take(engine_c *e, job_c **over, unsigned most)
     void engine_kill(engine_c *e, job_c *job)

@@ -55,8 +55,8 @@ static void finish(struct engine *engine, struct job *job, int result)
     job->result = result;
     job->ended_ns = packet_now();
     epoll_ctl(engine->epoll, EPOLL_CTL_DEL, job->run.lane, NULL);
-    if (result < 0) {
-        pump_drain(job->run.pump); /* closes the streams, which so leave the set */
+    if (result < 0 || job->run.reply.kind != WIRE_DONE) {
+        pump_drain(job->run.pump); /* closes the streams: else the set goes on telling of them */
     }
     ring_remove(job);
     if (engine->over.next == &engine->over) {
@@ -132,6 +132,9 @@ static int start_thread(struct engine *engine)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&engine->thread, &attributes, work, engine);
+    if (error == EINVAL) { /* what the process keeps for each thread alone takes more */
+        error = pthread_create(&engine->thread, NULL, work, engine);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return -error;
@@ -183,6 +186,19 @@ void engine_close(struct engine *engine, int forked)
         pthread_join(engine->thread, NULL);
     }
     close_fds(engine);
+}
+
+struct job *engine_left(struct engine *engine)
+{
+    struct job *heads[] = {&engine->running, &engine->over};
+    for (int i = 0; i < 2; i++) {
+        struct job *job = heads[i]->next;
+        if (job != heads[i]) {
+            ring_remove(job);
+            return job;
+        }
+    }
+    return NULL;
 }
 
 int engine_start(struct engine *engine, const struct run_setup *setup, struct job *job)

@@ -40,9 +40,12 @@ struct engine {
 /* 0, or a negative errno: then nothing is to be closed. */
 int engine_open(struct engine *engine);
 
-/* Ends the thread; jobs that are left are nobody's then, and their lanes are to be closed. `forked`:
- * in a copy of the process that opened it, which has no such thread. */
+/* Ends the thread; what is left comes out of engine_left. `forked`: in a copy of the process that
+ * opened it, which has no such thread, and leaves its jobs alone. */
 void engine_close(struct engine *engine, int forked);
+
+/* After engine_close: a job that was not taken, whose lane is to be closed; NULL: there is none. */
+struct job *engine_left(struct engine *engine);
 
 /* Starts a command in a lane that runs none. As run_start: 0, and it comes out of engine_take one
  * day; else it is not in here. run_free(&job->run) must follow in any case. */

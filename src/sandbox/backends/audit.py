@@ -42,6 +42,7 @@ _COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel dates its records
 _DOMAINS_MAX = 4096
 _REFUSALS_MAX = 64  # of a domain, that nobody has asked for
 _FIRST_MS, _NEXT_MS = 20, 2  # how long the first message may take, and one more
+_MOST_S = 0.1  # that is waited for in all
 _ANSWER_MS = 200  # of the kernel, to what it is asked
 _OTHERS_MAX = 1024  # messages that may come before
 
@@ -125,18 +126,18 @@ class Audit:
         """Listens no more. Idempotent."""
         self._socket.close()
 
-    def now(self) -> int:
-        """A moment for ``take``. What was recorded before it and has come by now is forgotten."""
+    def now(self, pid: int) -> int:
+        """A moment for ``take``. What a lane was refused before it and has come is forgotten."""
         with self._lock:
             self._drain()
-            for records in self._untold.values():
-                records.clear()
+            for _ in self._of(pid):
+                continue
         return time.clock_gettime_ns(_COARSE) // 1_000_000
 
     def take(self, pid: int, since: int, failed: bool) -> tuple[Told, ...]:
         """What was refused to the lane's commands since that moment; waits if one has failed."""
         found: dict[Told, None] = {}
-        patience = _FIRST_MS
+        patience, end = _FIRST_MS, time.monotonic() + _MOST_S
         while True:
             with self._lock:
                 self._drain()
@@ -145,7 +146,8 @@ class Audit:
                         found[record.told] = None
             if found:
                 patience = _NEXT_MS
-            if not failed or not _await(self._socket, patience):
+            is_late = not failed or time.monotonic() > end  # others may be told of for ever
+            if is_late or not _await(self._socket, patience):
                 return tuple(found)
 
     def _of(self, pid: int) -> Iterator[Record]:
@@ -188,7 +190,7 @@ class Hearing:
     def __init__(self, audit: Audit, pid: int) -> None:
         self._audit = audit
         self._pid = pid
-        self._since = audit.now()
+        self._since = audit.now(pid)
 
     def added(self, outcome: Outcome) -> Outcome:
         """The outcome with what was refused."""
@@ -198,6 +200,8 @@ class Hearing:
 
 
 def _await(listening: socket.socket, patience_ms: int) -> bool:
+    if listening.fileno() < 0:
+        return False  # it was closed meanwhile
     poll = select.poll()  # fds may be beyond what select takes
     poll.register(listening, select.POLLIN)
     return bool(poll.poll(patience_ms))

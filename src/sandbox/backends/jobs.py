@@ -18,6 +18,10 @@ class Job(Protocol):
     token: Any
 
     @property
+    def at_once(self) -> bool:
+        """Whether it was over when it was given out, and never comes out of the engine."""
+
+    @property
     def outcome(self) -> Any:
         """Its ``Outcome``, or None."""
 
