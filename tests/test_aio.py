@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,14 @@ def run(request: pytest.FixtureRequest) -> Runner:
     """Each test is for all three."""
     runner: Runner = request.param
     return runner
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_kept() -> Iterator[None]:
+    """The tests of other files in this process may count its children."""
+    yield
+    aio._shelf.close()
+    gc.collect()
 
 
 def fds() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from lanekit import wait_for
-from spacekit import MARK, helpers, marked, new_mark
+from spacekit import MARK, marked, new_mark
 
 import sandbox
 from sandbox import Command, InvalidArgument, Limits, Sandbox, run_many, workspace_write
@@ -204,7 +204,7 @@ def test_a_closed_sandbox_is_told_of(box: Sandbox) -> None:
 def test_a_killed_helper_is_told_of(box: Sandbox) -> None:
     found = run_many(["true", "sleep 300"], sandbox=box, concurrency=2)
     assert next(found).error is None
-    os.kill(helpers()[0], signal.SIGKILL)
+    os.kill(box._boundary.current()._helper.pid, signal.SIGKILL)  # type: ignore[attr-defined]
     assert isinstance(next(found).error, sandbox.SandboxLost)
 
 
