@@ -98,12 +98,6 @@ class Boxes:
             self._shelf.give_back(slot)
             raise
 
-    def flights(self) -> Flights:
-        """For commands in these."""
-        if self._sandbox is not None:
-            return Flights(self._sandbox.engine())
-        return Flights(choose().engine())
-
     def close(self) -> None:
         """Ends those that are its own."""
         self._shelf.close()
@@ -230,7 +224,7 @@ def _run(
 ) -> Iterator[Done]:
     failed: Exception | None = None
     try:
-        with boxes.flights() as flights:
+        with Flights(choose().engine()) as flights:
             batch = _Batch(commands, boxes, flights, most, ordered, how)
             for done in batch.given():
                 if done.error is None or failures == "keep":

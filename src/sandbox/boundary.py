@@ -19,7 +19,6 @@ from sandbox.backends.base import (
     Question,
     Seat,
 )
-from sandbox.backends.jobs import Engine
 from sandbox.backends.scratch import clean_up, own_directory
 from sandbox.environ import account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
@@ -119,10 +118,6 @@ class Boundary:
             self.resolved = self.resolved.with_tmp(self._tmp)
         self._owner = os.getpid()
         self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
-
-    def engine(self) -> Engine:
-        """One for commands in this and other sandboxes. Raises ``OSError``: no fd for it."""
-        return self._backend.engine()
 
     def seat(self, limits: Limits) -> Seat:
         """A place in the current confinement; one whose helper was killed is replaced, once."""

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, Unpack, overload
 
 from sandbox.backends.base import Backend, ConfinementLost, Joint, Outcome, Request, Seat
 from sandbox.backends.choose import choose
-from sandbox.backends.jobs import Engine
 from sandbox.boundary import Boundary
 from sandbox.denial import Denial
 from sandbox.denials import Asked
@@ -235,10 +234,6 @@ class Sandbox(Files):
         """What is raised when its confinement was lost under a command."""
         why = "it was closed while the command ran" if self._boundary.closed else str(lost)
         return SandboxLost(why, lost.denials)
-
-    def engine(self) -> Engine:
-        """For commands in this and other sandboxes. Raises ``OSError``: no fd for it."""
-        return self._boundary.engine()
 
     @overload
     def popen(

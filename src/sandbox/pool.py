@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Any, Unpack
 
+from sandbox.backends.choose import choose
 from sandbox.batch import Boxes, Command, concurrency_of
 from sandbox.errors import InvalidArgument
-from sandbox.flights import Flight
+from sandbox.flights import Flight, Flights
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.request import Args, RunOptions
@@ -43,7 +44,7 @@ class Pool(Executor):
         self._most = concurrency_of(concurrency)
         self._how = how
         self._boxes = Boxes(policy, sandbox, workspace, self._most)
-        self._flights = self._boxes.flights()
+        self._flights = Flights(choose().engine())
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Command, Future[Result]]] = deque()
         self._ending = False

@@ -23,11 +23,11 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sandbox.backends.base import Outcome, Told
 
-__all__ = ["ABI_AUDIT", "Audit", "Hearing", "Record", "read_record"]
+__all__ = ["ABI_AUDIT", "Audit", "Hearing", "Record", "heard", "read_record"]
 
 ABI_AUDIT = 7
 _NETLINK_AUDIT = 9
@@ -197,6 +197,12 @@ class Hearing:
         failed = outcome.status != 0 or outcome.timed_out
         refusals = self._audit.take(self._pid, self._since, failed)
         return outcome._replace(refusals=refusals) if refusals else outcome
+
+
+def heard(hearing: Hearing | None, outcome: Any) -> Outcome:
+    """The core's outcome, with what was refused where somebody listens."""
+    found = cast(Outcome, outcome)
+    return hearing.added(found) if hearing is not None else found
 
 
 def _await(listening: socket.socket, patience_ms: int) -> bool:

@@ -6,10 +6,8 @@ command ends. What the guard has to put back waits for somebody who asks what ca
 
 from __future__ import annotations
 
-from typing import cast
-
 import _sandcore
-from sandbox.backends.audit import Hearing
+from sandbox.backends.audit import Hearing, heard
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import forget
@@ -71,8 +69,7 @@ class LaneRunning:
             self._guard.found(denials)  # there is no result of this one
             self._denials = ()
         if self._heard is None:
-            found = cast(Outcome, outcome)
-            self._heard = self._hearing.added(found) if self._hearing is not None else found
+            self._heard = heard(self._hearing, outcome)
         return self._heard, denials
 
     def fileno(self) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import _sandcore
-from sandbox.backends.audit import Hearing
+from sandbox.backends.audit import Hearing, heard
 from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
 from sandbox.backends.ground import Ground
 from sandbox.backends.guard import Guard
@@ -103,27 +103,29 @@ class LinuxSeat:
     def _run(self, request: Request) -> Outcome:
         hearing = self._confinement.hearing(self.lane)
         try:
-            outcome = self.lane.run(
-                request.programs,
-                request.argv,
-                request.env,
-                request.env_count,
-                request.cwd,
-                limits=request.limits,
-                input=request.input,
-                stdin=request.stdin if request.stdin >= 0 else self._null,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                out_cap=request.cap,
-                err_cap=request.cap,
-                timeout=request.timeout,
-                keep_session=request.terminal,
-                memory=request.memory,
-            )
+            outcome = self.lane.run(**self._given(request), keep_session=request.terminal)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
-        found = cast(Outcome, outcome)
-        return hearing.added(found) if hearing is not None else found
+        return heard(hearing, outcome)
+
+    def _given(self, request: Request) -> dict[str, Any]:
+        """A request as a lane and an engine take it."""
+        return {
+            "programs": request.programs,
+            "argv": request.argv,
+            "env": request.env,
+            "env_count": request.env_count,
+            "cwd": request.cwd,
+            "limits": request.limits,
+            "input": request.input,
+            "stdin": request.stdin if request.stdin >= 0 else self._null,
+            "stdout": request.stdout,
+            "stderr": request.stderr,
+            "out_cap": request.cap,
+            "err_cap": request.cap,
+            "timeout": request.timeout,
+            "memory": request.memory,
+        }
 
     def submit(self, engine: Engine, request: Request, token: object) -> Job:
         """See ``Seat.submit``."""
@@ -132,24 +134,8 @@ class LinuxSeat:
             guard.before()
         self._hearing = self._confinement.hearing(self.lane)
         try:
-            return cast(_sandcore.Engine, engine).start(
-                self.lane,
-                request.programs,
-                request.argv,
-                request.env,
-                request.env_count,
-                request.cwd,
-                limits=request.limits,
-                input=request.input,
-                stdin=request.stdin if request.stdin >= 0 else self._null,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                out_cap=request.cap,
-                err_cap=request.cap,
-                timeout=request.timeout,
-                memory=request.memory,
-                token=token,
-            )
+            running = cast(_sandcore.Engine, engine)
+            return running.start(self.lane, **self._given(request), token=token)
         except _sandcore.LaneLost as lost:
             raise ConfinementLost(str(lost), self._after_loss()) from None
         except BaseException:
@@ -166,7 +152,7 @@ class LinuxSeat:
         found = cast(Outcome, job.outcome)
         if not found.started and guard is not None:
             guard.found(denials)
-        return self._hearing.added(found) if self._hearing is not None else found, denials
+        return heard(self._hearing, found), denials
 
     def _after_loss(self) -> tuple[Denial, ...]:
         """What the command left behind whose sandbox was lost."""
