@@ -54,6 +54,8 @@ LADDER = (
     "backends.cover",
     "backends.rules",
     "backends.basis",
+    "backends.notices",
+    "backends.resting",
     "backends.refusals",
     "backends.enforceable",
     "backends.layout",
@@ -132,6 +134,8 @@ IMPORTS_THE_CORE = {
     "backends.launch",
     "backends.linux",
     "backends.namespaces",
+    "backends.notices",
+    "backends.resting",
     "backends.running",
     "backends.seat",
 }

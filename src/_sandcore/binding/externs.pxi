@@ -308,6 +308,15 @@ cdef extern from "stamp.h" nogil:
     void stamp_paths(const char *const *paths, size_t count, stamp *out)
     void stamp_identities(const char *const *paths, size_t count, stamp *out)
 
+cdef extern from "notices.h" nogil:
+    struct notice:
+        int32_t number
+        int32_t is_of_itself
+    int notices_open()
+    int notices_watch(int fd, const char *path)
+    int notices_forget(int fd, int32_t number)
+    long notices_take(int fd, notice *out, size_t most)
+
 cdef extern from "keys.h" nogil:
     enum:
         KEYS_DESCRIBED_MAX

@@ -8,17 +8,15 @@ command: a sandbox whose layout does not fit any more is made anew.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import _sandcore
 from sandbox.backends.layout import Layout, compile_layout, denied_paths
 from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
+from sandbox.backends.resting import UNKNOWN, Resting, stamps
 from sandbox.backends.search import Lister, search
 from sandbox.locks import ForkLock
-from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.protected import GUARDED_MAX
 from sandbox.resolve import ResolvedPolicy
 
 __all__ = ["ACCESS", "LayoutBasis", "compile_namespaces", "layout_with_basis", "try_namespaces"]
@@ -30,9 +28,6 @@ ACCESS = {
     "device": _sandcore.ACCESS_DEVICE,
     "names": _sandcore.ACCESS_NAMES,
 }
-_LOOK = 0.05  # seconds between two looks at what rests
-_SHARE = 20  # looking at hundreds of writable directories takes one part of so many of the time
-_UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _KINDS = {
     "write": _sandcore.MOUNT_WRITE,
     "read": _sandcore.MOUNT_READ,
@@ -51,12 +46,9 @@ _KINDS = {
 class LayoutBasis:
     """The state of the disk that a layout was made from: which files lie at the paths in it.
 
-    A file at each path, or none: that is what counts, and is a look at each, hundreds where secrets
-    are denied. None is replaced or comes into being without a change of the directory that it is
-    in: a look at those is enough while they rest. Outside of what commands can write one every
-    ``_LOOK`` seconds will do: while the helper is alive it mends masks by itself. The first
-    writable directory does not rest, so what is named directly in it is looked at itself. Of
-    hundreds only ``GUARDED_MAX`` are looked at for each command.
+    A file at each path, or none: that is what counts, before each command. While the helper is
+    alive it mends masks by itself, but nobody knows how soon it is given time to. What a harness
+    mounts over its workspace is told by nobody, so that is looked at itself.
     ``missing``: those of the paths at which nothing was.
     """
 
@@ -67,86 +59,20 @@ class LayoutBasis:
         paths = dict.fromkeys([*protected, *masked, *resolved.links, *denied, *resolved.sockets])
         # What a pointer says is part of the layout; of the rest only which file it is.
         pointers = {path for path in protected if _is_pointer(path)}
-        roots = frozenset(resolved.writable)
-        few = resolved.writable[:GUARDED_MAX]
-        top, busy, calm, many = [*few[:1]], [*few[1:]], list[str](), [*roots.difference(few)]
-        inside: dict[str, str | None] = {}  # of each directory the writable one that it is in
-        for path in paths:
-            above = _above(path)
-            if above not in inside:
-                inside[above] = next((one for one in ancestors(above) if one in roots), None)
-            root = path if path in roots else inside[above]
-            if root in few[:1] and above == root:
-                top += [] if path in pointers else [path]  # what a pointer says is looked at
-            else:
-                (calm if root is None else busy if root in few else many).append(path)
-        self._top = _stamps(pointers, top)
-        self._state = self._top.take()
-        resting = [_Resting(some) for some in (busy, calm, many)]
-        self._busy = resting[0]
-        self._calm, self._many = _Paused(resting[1]), _Paused(resting[2], _SHARE)
-        self.missing = {path for one in resting for path in one.missing()}
-        self.missing.update(_missing(top, self._state[len(pointers) * _sandcore.Stamps.SIZE :]))
+        self._read = stamps(pointers, resolved.writable[:1])
+        self._state = self._read.take()
+        self._resting = Resting(
+            [*resolved.writable, *(path for path in paths if path not in pointers)]
+        )
+        self.missing = self._resting.missing
 
     def holds(self) -> bool:
         """Whether the layout still is what the policy says."""
-        return (
-            self._top.same(self._state)
-            and self._busy.holds()
-            and self._patterns.holds()
-            and self._calm.holds()
-            and self._many.holds()
-        )
+        return self._read.same(self._state) and self._resting.holds() and self._patterns.holds()
 
     def holds_now(self) -> bool:
-        """As ``holds``, without a pause for what rests."""
-        return self._calm.look() and self._many.look() and self.holds()
-
-
-class _Resting:
-    """Paths in directories that rest most of the time."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = paths
-        self._all, self._quick = _stamps((), paths), _stamps(_directories(paths), ())
-        self._state, self._quick_state = self._all.take(), _UNKNOWN
-
-    def missing(self) -> Iterator[str]:
-        """Those at which nothing was."""
-        return _missing(self._paths, self._state)
-
-    def holds(self) -> bool:
-        """Whether each is the file that it was."""
-        if self._quick.same(self._quick_state):
-            return True
-        quick = self._quick.take()  # first: what changes meanwhile differs from it
-        if not self._all.same(self._state):
-            return False
-        # A clock that stands still between two changes would hide the second one.
-        self._quick_state = quick if self._quick.settled(quick) else _UNKNOWN
-        return True
-
-
-class _Paused:
-    """Looks every ``_LOOK`` seconds only, and for at most one part of ``share`` of the time."""
-
-    def __init__(self, paths: _Resting, share: int = 1) -> None:
-        self._paths, self._share, self._look_at = paths, share, 0.0
-
-    def look(self) -> bool:
-        """Whether nothing has changed until now."""
-        return self._paths.holds()
-
-    def holds(self) -> bool:
-        """Whether nothing has changed, as of the last look."""
-        now = time.monotonic()
-        if now < self._look_at:
-            return True
-        if not self.look():
-            return False  # and so says who asks again at once
-        then = time.monotonic()
-        self._look_at = max(now + _LOOK, then + self._share * (then - now))
-        return True
+        """The same where changes are told of by nobody."""
+        return self._resting.holds_now() and self.holds()
 
 
 class _Patterns:
@@ -156,7 +82,7 @@ class _Patterns:
         self._patterns, self._known = resolved.patterns, frozenset(resolved.matched)
         self._lister, self._lock = Lister(), ForkLock()
         self._looked: tuple[str, ...] = ()
-        self._directories, self._state = _stamps((), ()), _UNKNOWN
+        self._directories, self._state = stamps((), ()), UNKNOWN
 
     def holds(self) -> bool:
         """Whether nothing has come to match."""
@@ -169,38 +95,11 @@ class _Patterns:
                 return False
             looked = tuple(dict.fromkeys(path for one in found for path in one.directories))
             if looked != self._looked:
-                self._looked, self._state = looked, _UNKNOWN
-                self._directories = _stamps(looked, ())
+                self._looked, self._state = looked, UNKNOWN
+                self._directories = stamps(looked, ())
             elif self._directories.settled(state):
                 self._state = state
         return True
-
-
-def _stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps:
-    encode = os.fsencode
-    return _sandcore.Stamps([encode(path) for path in exact], [encode(p) for p in identities])
-
-
-def _missing(paths: Sequence[str], state: bytes) -> Iterator[str]:
-    """Those without a file in their stamps, whose second number is the inode's."""
-    size, none = _sandcore.Stamps.SIZE, bytes(8)
-    for index, path in enumerate(paths):
-        if state[index * size + 8 : index * size + 16] == none:
-            yield path
-
-
-def _above(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-def _directories(paths: Iterable[str]) -> Iterable[str]:
-    """The directories that change when one of these paths comes into being."""
-    found: dict[str, None] = {}
-    for above in dict.fromkeys(map(_above, paths)):
-        while above != "/" and not os.path.lexists(above):
-            above = _above(above)
-        found.setdefault(above)
-    return found
 
 
 def _is_pointer(path: str) -> bool:
