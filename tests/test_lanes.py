@@ -818,12 +818,13 @@ def raw_lane(made: core.Helper) -> Iterator[tuple[core.Lane, socket.socket]]:
 
 RUN, FAILED, DONE, STARTED = 2, 17, 19, 20
 BACKGROUND, TERMINAL = 4, 8
-HEADER = struct.Struct("<IIIiiiIIIIQQ")
+HEADER = struct.Struct("<IIIiiiIIIIIIQQ")
 
 
 def request(data: bytes = b"/\0/bin/true\0true\0", **lies: int) -> bytes:
     fields = {"kind": RUN, "flags": 0, "body": len(data), "umask": -1, "group": 0, "targets": 0}
-    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0, "timeout_ns": 0, "memory": 0}
+    fields |= {"limits": 0, "programs": 1, "args": 1, "envs": 0}
+    fields |= {"docked": 0, "reserved": 0, "timeout_ns": 0, "memory": 0}
     return HEADER.pack(*(fields | lies).values()) + data
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "LAUNCHER_PATH",
     "MOUNT_ABSENT",
     "MOUNT_DEVICES",
+    "MOUNT_DOCK",
     "MOUNT_HOLLOW",
     "MOUNT_LATER",
     "MOUNT_MAKE",
@@ -49,6 +50,7 @@ __all__ = [
     "Joint",
     "Lane",
     "LaneLost",
+    "Notices",
     "Outcome",
     "Plan",
     "Policy",
@@ -102,6 +104,7 @@ MOUNT_PROC: Final[int]
 MOUNT_READ: Final[int]
 MOUNT_SCRATCH: Final[int]
 MOUNT_SOCKET: Final[int]
+MOUNT_DOCK: Final[int]
 MOUNT_WRITE: Final[int]
 NET_FULL: Final[int]
 NET_NONE: Final[int]
@@ -216,6 +219,15 @@ class Helper:
     def unwatched(self) -> int: ...
     def take_scratch(self) -> tuple[int, ...]: ...
     def close(self) -> bool: ...
+    def dock(
+        self,
+        policy: Policy | None,
+        *,
+        device_major: int = 0,
+        device_minor: int = 0,
+        inode: int = 0,
+    ) -> None: ...
+    def await_dock(self) -> int: ...
     def lane(self, processes: int = 0) -> Lane: ...
 
 @final

@@ -67,13 +67,19 @@ class Boxes:
     """Where each command runs: one sandbox for all, or one at a time for itself."""
 
     def __init__(
-        self, policy: SandboxPolicy | None, sandbox: Sandbox | None, workspace: Any, kept: int
+        self,
+        policy: SandboxPolicy | None,
+        sandbox: Sandbox | None,
+        workspace: Any,
+        workspaces: Any,
+        kept: int,
     ) -> None:
-        if sandbox is not None and (policy is not None or workspace is not None):
+        of_its_own = (policy, workspace, workspaces)
+        if sandbox is not None and any(one is not None for one in of_its_own):
             raise InvalidArgument("sandbox", "...", "has its policy and workspace", "one of them")
         self._sandbox = sandbox
         self._policy = workspace_write() if policy is None else checked(policy)
-        self._workspace = workspace
+        self._workspace, self._workspaces = workspace, workspaces
         self._shelf = Shelf(kept)
 
     def start(
@@ -88,7 +94,7 @@ class Boxes:
             return flights.start(self._sandbox, one.args, said, token)
         given = one.workspace if one.workspace is not None else self._workspace
         place = working_directory(given if given is not None else said.get("cwd"))
-        slot = self._shelf.borrow_for(self._policy, place)
+        slot = self._shelf.borrow_for(self._policy, place, self._workspaces)
         said.setdefault("cwd", place)
         try:
             return flights.start(
@@ -180,6 +186,7 @@ def run_many(
     *,
     sandbox: Sandbox | None = None,
     workspace: Any = None,
+    workspaces: Any = None,
     concurrency: int | None = None,
     ordered: bool = True,
     failures: Failures = "keep",
@@ -193,6 +200,9 @@ def run_many(
 
     - ``policy``, ``workspace``: as for ``Sandbox``; ``workspace`` is for those that name none.
       ``sandbox``: all run in this one instead, and see what others leave there.
+    - ``workspaces``: a directory that the workspaces of all commands are in. Each sees its own and
+      no other, and a sandbox goes from one to the next, which costs less than a command; else each
+      workspace that is new costs a sandbox. As for ``run`` where there are no namespaces.
     - ``concurrency``: how many at a time; default: four for each processor.
     - ``ordered``: in the order of the commands; else as they end.
     - ``failures``: what is done about one that has no result, because it could not be started, its
@@ -209,7 +219,7 @@ def run_many(
     most = concurrency_of(concurrency)
     if failures not in ("keep", "stop", "raise"):
         raise InvalidArgument("failures", failures, "is none of keep, stop, raise")
-    boxes = Boxes(policy, sandbox, workspace, most)
+    boxes = Boxes(policy, sandbox, workspace, workspaces, most)
     found = _run(commands, boxes, most, ordered, failures, how)
     return shown(found, commands, "commands") if progress else found
 

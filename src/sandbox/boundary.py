@@ -20,6 +20,7 @@ from sandbox.backends.base import (
     Seat,
 )
 from sandbox.backends.scratch import clean_up, own_directory
+from sandbox.docks import Workspace, docked
 from sandbox.environ import account_homes
 from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.limits import Limits
@@ -42,10 +43,15 @@ class Boundary:
     """
 
     isolation: str
-    resolved: ResolvedPolicy
+    _base: ResolvedPolicy
 
     def __init__(
-        self, policy: SandboxPolicy, backend: Backend, workspace: str | None, place: str
+        self,
+        policy: SandboxPolicy,
+        backend: Backend,
+        workspace: str | None,
+        place: str,
+        docks: bool = False,
     ) -> None:
         self._backend = backend
         self._owner = os.getpid()
@@ -53,21 +59,27 @@ class Boundary:
         self.closed = False
         self._joints: weakref.WeakSet[Joint] = weakref.WeakSet()
         self._confinement: Confinement | None = None
-        self._confinement = self._first(policy, workspace, place)
+        self._lying: Workspace | None = None  # in the dock
+        self._confinement = self._first(policy, workspace, place, docks)
         warn_once(self._confinement.enforcement)
 
-    def _first(self, policy: SandboxPolicy, workspace: str | None, place: str) -> Confinement:
+    def _first(
+        self, policy: SandboxPolicy, workspace: str | None, place: str, docks: bool
+    ) -> Confinement:
         refused = IsolationRefused("", "")
         for isolation in self._backend.isolations(policy):
             self.isolation = isolation
+            if docks and isolation != "namespaces":
+                cause = refused.cause or f"it takes namespaces, and isolation is {isolation!r}"
+                raise Unenforceable("workspaces=", cause, "a sandbox for each workspace")
             # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
             self._tmp, lock = own_directory() if isolation == "landlock" else ("", -1)
             self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
             try:
                 home, more = os.path.expanduser("~"), account_homes()
-                self._question = Question(policy, workspace, home, self._tmp, more, place)
-                self.resolved = self._backend.resolve(self._question, isolation)
-                return self._backend.start(self.resolved, isolation)
+                self._question = Question(policy, workspace, home, self._tmp, more, place, docks)
+                self._base = self._backend.resolve(self._question, isolation)
+                return self._backend.start(self._base, isolation)
             except IsolationRefused as error:
                 refused = error
                 self.clean_up()
@@ -75,6 +87,24 @@ class Boundary:
                 self.clean_up()
                 raise
         raise Unenforceable(f"isolation {self.isolation!r}", refused.cause, refused.mend)
+
+    @property
+    def resolved(self) -> ResolvedPolicy:
+        """The policy with real paths."""
+        lying = self._lying
+        return docked(self._base, lying) if lying is not None else self._base
+
+    @property
+    def policy(self) -> tuple[ResolvedPolicy, Workspace | None]:
+        """The policy with real paths, without the workspace that lies in its dock; and that."""
+        return self._base, self._lying
+
+    @property
+    def workspace(self) -> str:
+        """That of the policy, or the one that lies in the dock; the dock where none does."""
+        if self._lying is not None:
+            return self._lying.path
+        return self._base.workspace or self._base.dock
 
     @property
     def enforcement(self) -> Enforcement:
@@ -98,14 +128,38 @@ class Boundary:
 
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
-        place = self.resolved.workspace or None
+        place = self._base.workspace or self._base.dock or None
         now = self._question._replace(tmp=self._tmp, workspace=place)
         later = self._backend.resolve(now, self.isolation)
         try:
-            return self._backend.start(narrowed(self.resolved, later), self.isolation)
+            made = self._backend.start(narrowed(self._base, later), self.isolation)
         except IsolationRefused as refused:
             part = f"isolation {self.isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None
+        if self._lying is not None:
+            self._lying = made.dock(self._base, self._lying.path)
+        return made
+
+    def dock(self, workspace: str, wait: bool) -> None:
+        """Another workspace in the dock; see ``Sandbox.move``."""
+        if not self._base.dock:
+            raise InvalidArgument("workspace", workspace, "the sandbox has its own", "workspaces=")
+        self._lying = None  # until another one is there
+        confinement = self._confinement
+        for _ in range(2):
+            if confinement is None or self._owner != os.getpid():
+                confinement = self.current()
+            try:
+                found = confinement.dock(self._base, workspace)
+                if wait:
+                    confinement.settle()
+            except ConfinementLost as lost:
+                confinement.close()
+                confinement, why = None, str(lost)
+                continue
+            self._lying = found
+            return
+        raise SandboxLost(why)
 
     def _move_in(self) -> None:
         """After a fork: the temporary directory is the parent's, which empties and removes it.
@@ -115,7 +169,7 @@ class Boundary:
         lock = -1
         if self._tmp:
             self._tmp, lock = own_directory()
-            self.resolved = self.resolved.with_tmp(self._tmp)
+            self._base = self._base.with_tmp(self._tmp)
         self._owner = os.getpid()
         self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sandbox.backends.base import Outcome, Told
 from sandbox.denial import Denial, DenialKind, Evidence, Grant
+from sandbox.docks import Workspace, docked
 from sandbox.errors import InvalidLimit
 from sandbox.limits import Limits
 from sandbox.messages import Act, Cause, Claim, claims
@@ -73,12 +74,21 @@ _GIT_WRITES = frozenset(
 
 
 class Asked(NamedTuple):
-    """What a command was run with: the policy, where it started, and its limits."""
+    """What a command was run with: the policy, where it started, and its limits.
 
-    resolved: ResolvedPolicy
+    ``workspace``: the one that lay in the dock of the policy, if it has one.
+    """
+
+    base: ResolvedPolicy
     cwd: str
     limits: Limits
     timeout: float | None
+    workspace: Workspace | None = None
+
+    @property
+    def resolved(self) -> ResolvedPolicy:
+        """The policy with real paths; made when something was refused."""
+        return self.base if self.workspace is None else docked(self.base, self.workspace)
 
 
 def denials_of(

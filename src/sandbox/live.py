@@ -75,6 +75,8 @@ class Sandbox(Files):
 
     Parameters: ``policy`` (default: ``workspace_write()``), and ``workspace``, the directory that
     it makes writable, where it does not name one itself (default: the caller's working directory).
+    ``workspaces`` instead is a directory that holds workspaces, of which commands see one at a time
+    and no other: ``move`` says which, and costs less than a command. Takes namespaces.
     ``place`` is the directory outside of the workspace in which commands start, if they do (default
     as before): one in /tmp can be seen in the sandbox's own /tmp then. It grants nothing.
     Raises ``PolicyError`` and its kind when the policy means nothing here, ``HostError`` and its
@@ -87,15 +89,22 @@ class Sandbox(Files):
         policy: SandboxPolicy | None = None,
         *,
         workspace: Any = None,
+        workspaces: Any = None,
         place: Any = None,
         backend: Backend | None = None,
     ) -> None:
         self.policy = checked(policy) if policy is not None else workspace_write()
         named = working_directory(workspace) if needs_workspace(self.policy) else None
+        if workspaces is not None:
+            if named is None or workspace is not None:
+                cause = "the policy has its workspace" if named is None else "both were given"
+                raise InvalidArgument("workspaces", workspaces, cause, "workspace= or workspaces=")
+            named = working_directory(workspaces)
         place = named or os.path.realpath(working_directory(place))
         self._plan = plan_of(self.policy)
         self._attendants: set[Attendant] = set()
-        self._boundary = Boundary(self.policy, backend or choose(), named, place)
+        docks = workspaces is not None
+        self._boundary = Boundary(self.policy, backend or choose(), named, place, docks)
 
     @property
     def enforcement(self) -> Enforcement:
@@ -134,6 +143,17 @@ class Sandbox(Files):
     def isolation(self) -> str:
         """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
         return self._boundary.isolation
+
+    def move(self, workspace: Any, *, wait: bool = True) -> None:
+        """Takes another workspace, one of those in ``workspaces``, in the place of the last.
+
+        What commands left in /tmp and /dev/shm is removed, so that the next ones find nothing of
+        the last workspace's. Raises ``InvalidArgument`` while a command runs (or goes on) and in a
+        sandbox without ``workspaces``, ``WorkspaceRefused`` for what is none of them, or cannot be
+        had here; then there is none until the next move. ``SandboxLost`` when it was lost.
+        ``wait``: until it is there; else the next command waits, and raises what is found out then.
+        """
+        self._boundary.dock(working_directory(workspace), wait)
 
     def clear(self) -> None:
         """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
@@ -227,7 +247,8 @@ class Sandbox(Files):
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, programs, name, ready.place
             )
-        asked = Asked(self.resolved, ready.place, ready.limits, ready.request.timeout)
+        base, lying = self._boundary.policy
+        asked = Asked(base, ready.place, ready.limits, ready.request.timeout, lying)
         return result_of(ready.args, outcome, denials, enforcement, asked)
 
     def lost(self, lost: ConfinementLost) -> SandboxLost:
@@ -267,15 +288,17 @@ class Sandbox(Files):
             request.stdin, request.stdout, request.stderr = streams.command
             attendant.start(request, owns_terminal=streams.pty is not None)
             check_started(attendant, request, os.fsdecode(words[0]), place)
-            asked = Asked(self.resolved, place, limits, request.timeout)
+            base, lying = self._boundary.policy
+            asked = Asked(base, place, limits, request.timeout, lying)
             return Process(args, attendant, streams, attendant.seat.enforcement, self, asked)
 
     def _directory(self, given: Any) -> str:
         """Where a command starts. In a /tmp of the sandbox's own the host's links are not there."""
-        resolved = self.resolved
-        place = working_directory(given if given is not None else resolved.workspace or None)
-        shown = (resolved.workspace, resolved.place)
-        if self.isolation == "namespaces" and place not in shown and place.startswith("/tmp/"):
+        own = self._boundary.workspace
+        place = working_directory(given if given is not None else own or None)
+        if place == own or self.isolation != "namespaces":
+            return place
+        if place.startswith("/tmp/") and place != self._boundary.policy[0].place:
             return os.path.realpath(place)
         return place
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from sandbox.errors import InvalidPath
 
-__all__ = ["ancestors", "below", "clean", "depth", "follow", "has_pattern", "real", "shell"]
+__all__ = [
+    "ancestors",
+    "below",
+    "by_parts",
+    "clean",
+    "depth",
+    "follow",
+    "has_pattern",
+    "real",
+    "shell",
+]
 
 _LINKS_MAX = 40  # as the kernel: more is a loop
 
@@ -62,6 +72,11 @@ def _expand(text: str) -> str:
 def below(path: str, root: str) -> bool:
     """Whether ``path`` is ``root`` or lies under it."""
     return root == "/" or path == root or path.startswith(root + "/")
+
+
+def by_parts(path: str) -> str:
+    """A key that sorts a directory before what is in it, and that before what comes after it."""
+    return path.replace("/", "\0")
 
 
 def depth(path: str) -> int:

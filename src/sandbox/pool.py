@@ -27,9 +27,9 @@ __all__ = ["Pool"]
 class Pool(Executor):
     """Runs commands, so many at a time: ``submit(args)`` gives a future of a ``Result``.
 
-    Parameters as for ``run_many``: ``policy`` and ``workspace``, or ``sandbox``; ``concurrency``;
-    and options as for ``Sandbox.run``, for all commands. A context manager: at its end all have
-    run. For one process: a forked copy has none of its threads.
+    Parameters as for ``run_many``: ``policy``, ``workspace`` and ``workspaces``, or ``sandbox``;
+    ``concurrency``; and options as for ``Sandbox.run``, for all commands. A context manager: at its
+    end all have run. For one process: a forked copy has none of its threads.
     """
 
     def __init__(
@@ -38,12 +38,13 @@ class Pool(Executor):
         *,
         sandbox: Sandbox | None = None,
         workspace: Any = None,
+        workspaces: Any = None,
         concurrency: int | None = None,
         **how: Unpack[RunOptions],
     ) -> None:
         self._most = concurrency_of(concurrency)
         self._how = how
-        self._boxes = Boxes(policy, sandbox, workspace, self._most)
+        self._boxes = Boxes(policy, sandbox, workspace, workspaces, self._most)
         self._flights = Flights(choose().engine())
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Command, Future[Result]]] = deque()

@@ -8,7 +8,7 @@ where hooks and configuration really are.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sandbox.entries import Access
 from sandbox.paths import ancestors, below, depth, follow
@@ -34,10 +34,8 @@ def protected_paths(
     for root in sorted(writes, key=depth):
         if root == tmp or not os.path.isdir(root):
             continue
-        for name in names:
-            path = f"{root.rstrip('/')}/{name}"
+        for path, behind in _protected(root, names):
             if path not in lifted:
-                behind = leads_to(root, name)
                 found.append(path)
                 # A grant around the pointer itself (a bare repository as workspace) is of no .git.
                 wide = ancestors(root)
@@ -45,6 +43,22 @@ def protected_paths(
                 opened = [one for one in opened if granted[one] is Access.WRITE]
                 found.extend(one for one in behind if not any(below(one, at) for at in opened))
     return tuple(dict.fromkeys(found))
+
+
+def _protected(root: str, names: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """Each protected path in a directory, with what it leads to."""
+    there = _listed(root, names)
+    for name in names:
+        behind = leads_to(root, name) if name.partition("/")[0] in there else []
+        yield f"{root.rstrip('/')}/{name}", behind
+
+
+def _listed(root: str, names: tuple[str, ...]) -> frozenset[str]:
+    """What is in a directory; where it cannot be listed, all that is asked for may be."""
+    try:
+        return frozenset(os.listdir(root))
+    except OSError:
+        return frozenset(name.partition("/")[0] for name in names)
 
 
 def leads_to(root: str, name: str) -> list[str]:

@@ -138,6 +138,8 @@ class Judge:
         reason = self._reasons.get(entry, "")
         if not entry:
             return self._made(word, path, "no entry allows it", (word, path))
+        if entry == self._resolved.dock:  # one of them is to be had, and no way into another
+            return self._made(word, path, f"workspaces: {entry}")
         if not reason or reason == BY_POLICY:
             return self._made(word, path, f"deny: {entry}", *self._lifted(word, path, entry))
         name, _, why = reason.partition(": ")

@@ -76,6 +76,7 @@ class ResolvedPolicy:
     - ``links``: symbolic links that lead to what is denied; where they change, so does it.
     - ``workspace``, ``home``, ``tmp``: real paths; empty where there is none.
     - ``place``: where commands start, if that may be read; else empty.
+    - ``dock``: the directory in which one workspace at a time is seen, and no other (``docks``).
     """
 
     policy: SandboxPolicy
@@ -94,6 +95,7 @@ class ResolvedPolicy:
     patterns: tuple[str, ...] = ()
     matched: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
+    dock: str = ""
 
     @property
     def all_protected(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
 from sandbox.environ import home
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxException, SandboxLost, Unenforceable
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -75,11 +75,57 @@ class Shelf:
             self._slots.setdefault(key, []).append(made)
         return made
 
-    def borrow_for(self, policy: SandboxPolicy, place: str) -> Slot:
-        """As ``borrow``, for a command that starts in a place: that is the workspace, if any."""
+    def borrow_for(self, policy: SandboxPolicy, place: str, workspaces: Any = None) -> Slot:
+        """As ``borrow``, for a command that starts in a place: that is the workspace, if any.
+
+        ``workspaces``: a directory that the workspace lies in, of which nothing else is seen.
+        """
+        if workspaces is not None:
+            return self._borrow_moved(policy, place, working_directory(workspaces))
         if needs_workspace(policy):
             return self.borrow(policy, place)
         return self.borrow(policy, None, place if place.startswith("/tmp/") else "/")
+
+    def _borrow_moved(self, policy: SandboxPolicy, place: str, dock: str) -> Slot:
+        workspace = _workspace_in(dock, place)
+        key = (policy, dock, "workspaces", home())
+        slot = self._idle_slot(key)
+        if slot is not None:
+            try:
+                slot.sandbox.move(workspace, wait=_is_mount(dock, workspace))
+                return slot
+            except (SandboxException, OSError):  # a new one may see what this one cannot
+                self._discard(slot)
+                existing_directory(workspace)
+        try:
+            slot = Slot(key, Sandbox(policy, workspaces=dock))
+        except Unenforceable as refused:
+            if refused.part != "workspaces=":
+                raise
+            return self.borrow(policy.with_deny(dock), workspace)
+        try:
+            slot.sandbox.move(workspace, wait=_is_mount(dock, workspace))
+        except BaseException:
+            slot.sandbox.close()
+            raise
+        with self._lock.held:
+            self._slots.setdefault(key, []).append(slot)
+        return slot
+
+    def _idle_slot(self, key: tuple[Any, ...]) -> Slot | None:
+        with self._lock.held:
+            self._after_fork()
+            for slot in self._slots.get(key, ()):
+                if slot.users == 0:
+                    slot.users = 1
+                    self._idle.pop(slot, None)
+                    return slot
+        return None
+
+    def _discard(self, slot: Slot) -> None:
+        with self._lock.held:
+            self._remove(slot)
+        slot.sandbox.close()
 
     def give_back(self, slot: Slot) -> None:
         """Says that a command is done with a sandbox."""
@@ -123,6 +169,22 @@ class Shelf:
             slot.sandbox.close()
 
 
+def _workspace_in(dock: str, place: str) -> str:
+    """The directory right in a dock that a place is, or is in; else the place."""
+    start = dock.rstrip("/") + "/"
+    if place.startswith(start):
+        return start + place[len(start) :].partition("/")[0]
+    return place
+
+
+def _is_mount(dock: str, workspace: str) -> bool:
+    """Whether a sandbox may see another directory there, which then is to be heard at once."""
+    try:
+        return os.stat(dock).st_dev != os.lstat(workspace).st_dev
+    except OSError:
+        return True
+
+
 _shelf = Shelf()  # the one state of the module: what makes `run` cheap the second time
 _default = workspace_write()
 atexit.register(_shelf.close)
@@ -134,6 +196,7 @@ def run(
     policy: SandboxPolicy | None = None,
     *,
     text: Literal[True],
+    workspaces: Any = None,
     **how: Unpack[RunOptions],
 ) -> TextResult: ...
 @overload
@@ -142,6 +205,7 @@ def run(
     policy: SandboxPolicy | None = None,
     *,
     text: Literal[False] = False,
+    workspaces: Any = None,
     **how: Unpack[RunOptions],
 ) -> Result: ...
 def run(
@@ -149,6 +213,7 @@ def run(
     policy: SandboxPolicy | None = None,
     *,
     text: bool = False,
+    workspaces: Any = None,
     **how: Unpack[RunOptions],
 ) -> Result | TextResult:
     """Runs one command, confined by default, and returns when its whole process tree is gone.
@@ -158,10 +223,14 @@ def run(
     HOME, the whole machine or a place of secrets writable. All else as ``Sandbox.run``: ``cwd``,
     ``env``, ``input``, ``timeout``, ``limits``, ``text``, ``check``, ``stdin``, ``stdout``,
     ``stderr``, ``terminal``.
+
+    ``workspaces`` is a directory that holds workspaces, one for each sample, say: the workspace is
+    that one of them in which ``cwd`` lies, and of the others the command sees nothing. One sandbox
+    serves all of them, one after another, where there are namespaces; elsewhere each has its own.
     """
     chosen = _default if policy is None else checked(policy)
     place = how["cwd"] = working_directory(how.get("cwd"))
-    slot = _shelf.borrow_for(chosen, place)
+    slot = _shelf.borrow_for(chosen, place, workspaces)
     try:
         return slot.sandbox.run(args, text=True, **how) if text else slot.sandbox.run(args, **how)
     finally:

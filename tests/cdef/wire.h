@@ -29,6 +29,7 @@ struct wire_run {
     int32_t group;
     uint32_t targets;
     uint32_t limits, programs, args, envs;
+    uint32_t docked, reserved;
     uint64_t timeout_ns;
     uint64_t memory;
 };

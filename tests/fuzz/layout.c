@@ -29,6 +29,9 @@ static uint8_t *write_blob(struct fuzz_bytes *left, size_t *size)
         mounts[count] = (struct policy_mount){.kind = (uint8_t)(1 + kind % 9),
                                               .flags = flags & 7,
                                               .size = flags >> 3 ? (1u << (flags >> 3)) : 0};
+        if (mounts[count].kind == POLICY_MOUNT_HOLLOW && flags & POLICY_MOUNT_LATER) {
+            mounts[count].flags ^= POLICY_MOUNT_LATER | POLICY_MOUNT_DOCK;
+        }
         if (count > 0 && mounts[count - 1].kind == POLICY_MOUNT_ABSENT) {
             mounts[count].kind = POLICY_MOUNT_ABSENT; /* they come last */
         }
@@ -46,13 +49,28 @@ static uint8_t *write_blob(struct fuzz_bytes *left, size_t *size)
     return blob;
 }
 
-static void live(struct helper *helper)
+/* The same rows once more, as those of a workspace. */
+static void dock(struct helper *helper, const uint8_t *blob, size_t size)
+{
+    struct wire_dock order = {.size = (uint32_t)size};
+    if (dock_share(&helper->dock) == 0 && size <= WIRE_MAX_DOCK) {
+        for (order.inode = 0; order.inode < 4 && dock_serve(helper, &order, blob); order.inode++) {
+            masks_mend(&helper->dock.masks, -1);
+        }
+        order.size = 0;
+        dock_serve(helper, &order, NULL);
+    }
+}
+
+static void live(struct helper *helper, const uint8_t *blob, size_t size)
 {
     int failed;
     if (masks_watch(&helper->policy, &helper->masks) == 0) {
         unsigned watching = kernel_open_fds();
-        mounts_make(&helper->policy, -1, &failed);
+        mounts_make(&helper->policy, -1, &helper->dock, &failed);
+        watching += (helper->dock.place >= 0) + (helper->dock.hollow >= 0);
         FUZZ_CHECK(kernel_open_fds() == watching);
+        dock(helper, blob, size);
         FUZZ_CHECK(failed >= -1 && failed < (int)helper->policy.header->mount_count);
         for (int i = 0; i < 3; i++) {
             masks_mend(&helper->masks, i ? 100 + i : -1);
@@ -61,19 +79,21 @@ static void live(struct helper *helper)
         mounts_reopen(&helper->policy);
     }
     masks_drop(&helper->masks);
+    dock_drop(&helper->dock);
     if (plants_share(helper) == 0) {
         plants_begin(helper);
         plants_settle(helper);
         plants_end(helper, 1);
     }
     FUZZ_CHECK(kernel_open_fds() == 0);
-    free(helper->masks.directories);
     free(helper->plants);
+    free(helper->dock.blob);
+    free(helper->dock.log);
 }
 
 void fuzz_one(const uint8_t *data, size_t size)
 {
-    struct helper helper = {0};
+    struct helper helper = {.dock = {.place = -1, .hollow = -1}};
     struct fuzz_bytes left = {data, data + size}, answers;
     size_t count = fuzz_take(&left), most;
     count |= (size_t)fuzz_take(&left) << 8;
@@ -84,7 +104,7 @@ void fuzz_one(const uint8_t *data, size_t size)
     if (blob) {
         kernel_begin(answers);
         FUZZ_CHECK(policy_open(blob, size, &helper.policy) == 0);
-        live(&helper);
+        live(&helper, blob, size);
     }
     free(blob);
 }

@@ -23,7 +23,7 @@ from sandbox.presets import read_only, workspace_write
 from sandbox.resolve import resolve
 
 READY, FAILED, EXITED, DONE, STARTED = 16, 17, 18, 19, 20
-LANE, KILL, DIRECT, CLOSE, JOIN = 1, 3, 5, 6, 8
+LANE, KILL, DIRECT, CLOSE, JOIN, DOCK = 1, 3, 5, 6, 8, 9
 REPLY = struct.Struct("<Iiiiii8I9Qq")
 ATTEMPT = struct.Struct("<iHH112s")
 
@@ -136,6 +136,9 @@ def layouts(policies: list[core.Policy]) -> Iterator[bytes]:
         )
         if rows:
             yield b"\0\0" + rows
+            dock, work = b"/srv", b"/srv/one"  # and in it a workspace with a name to protect
+            more = bytes([4, 4]) + dock + b"\0" + bytes([0, 0]) + work + b"\0"
+            yield b"\0\0" + bytes([0, 0]) + work + b"\0" + more + rows
             yield struct.pack("<H", 600) + bytes(range(200)) * 3 + rows
 
 
@@ -163,6 +166,7 @@ def orders() -> Iterator[bytes]:
     yield b"\1" + struct.pack("<II", JOIN, 100)
     yield b"\x08" + struct.pack("<IIQ", DIRECT, 1, 2**63 + 1)
     yield b"\0" + struct.pack("<I", CLOSE)
+    yield b"\0" + struct.pack("<IIIIQ", DOCK, 0, 0, 0, 0)
 
 
 def write_all(out: Path) -> None:

@@ -86,7 +86,8 @@ cdef class Engine:
         if lane.running:
             raise ValueError("a lane runs one command at a time")
         cdef Job job = Job.__new__(Job)
-        job.request = _request(programs, argv, env, env_count, cwd, limits, False, -1, 0, 0, memory)
+        job.request = _request(programs, argv, env, env_count, cwd, limits, False, -1, 0, 0, memory,
+                               lane.helper.c.docks)
         job.input = input
         job.lane, job.token = lane, token
         _give(&setup, lane.socket, job.request, input)

@@ -60,6 +60,7 @@ cdef extern from "policy.h" nogil:
     enum: POLICY_MOUNT_MAKE
     enum: POLICY_MOUNT_LATER
     enum: POLICY_MOUNT_SOCKET
+    enum: POLICY_MOUNT_DOCK
     enum: POLICY_MOUNT_WRITE
     enum: POLICY_MOUNT_READ
     enum: POLICY_MOUNT_PIN
@@ -178,6 +179,8 @@ cdef extern from "wire.h" nogil:
         uint32_t programs
         uint32_t args
         uint32_t envs
+        uint32_t docked
+        uint32_t reserved
         uint64_t timeout_ns
         uint64_t memory
     struct wire_usage:
@@ -190,6 +193,11 @@ cdef extern from "wire.h" nogil:
         uint16_t type
         uint16_t size
         uint8_t *address
+    struct wire_dock:
+        uint32_t device_major
+        uint32_t device_minor
+        uint64_t inode
+
     struct wire_reply:
         uint32_t kind
         int32_t pid
@@ -201,6 +209,7 @@ cdef extern from "wire.h" nogil:
         uint32_t over_memory
         uint32_t attempts
         uint32_t missed
+        uint32_t unwatched
         wire_usage usage
         int64_t duration_ns
 
@@ -212,6 +221,7 @@ cdef extern from "client.h" nogil:
         int32_t owner
         int32_t scoped
         uint32_t unwatched
+        uint32_t docks
         int32_t *scratch
     int client_start(const char *helper, const void *blob, size_t size, client *out,
                      stage_report *report)
@@ -222,6 +232,8 @@ cdef extern from "client.h" nogil:
     void client_close(client *c)
     void client_end_lane(int lane)
     int client_direct(client *c, uint64_t cookie, const int32_t *fds, wire_reply *ready)
+    int client_dock(client *c, const void *blob, size_t size, const wire_dock *which)
+    int client_await_dock(const client *c, wire_reply *ready)
     int client_join(const client *c, uint32_t processes, int32_t *fds, wire_reply *ready)
     void client_end_joint(const client *nursery, int joint)
     bint client_joint_is_lost(int joint)

@@ -121,6 +121,50 @@ cdef class Helper:
             self.cancel()
 
     @cython.critical_section
+    def dock(self, Policy policy, *, uint32_t device_major=0, uint32_t device_minor=0, uint64_t inode=0):
+        """Orders the workspace that is the first mount of a policy, to lie where the helper's own policy
+        has MOUNT_DOCK, in the place of the one that lies there; None: only that one leaves.
+
+        The directory is given by what identifies it, as it is for the caller. No command may run, and the
+        next thing to call is `await_dock`, by this thread. OSError (E2BIG) when it brings too many mounts;
+        LaneLost without a helper."""
+        cdef wire_dock which
+        cdef int error
+        cdef const char *blob = NULL
+        cdef size_t size = 0
+        if self.closed or self.c.owner != getpid():
+            raise LaneLost("the helper is closed")
+        if policy is not None:
+            blob, size = policy.blob, len(policy.blob)
+        memset(&which, 0, sizeof(which))
+        which.device_major, which.device_minor, which.inode = device_major, device_minor, inode
+        error = client_dock(&self.c, blob, size, &which)
+        if error == -EPIPE:
+            raise LaneLost("the helper has ended")
+        if error:
+            raise OSError(-error, strerror(-error))
+
+    @cython.critical_section
+    def await_dock(self):
+        """Waits until what was ordered lies there. In how many directories in it the host does not tell of
+        changes. StageError when it could not be, with EXDEV when the helper sees another directory there;
+        then none lies there. LaneLost without a helper."""
+        cdef wire_reply ready
+        cdef int error
+        if self.closed or self.c.owner != getpid():
+            raise LaneLost("the helper is closed")
+        self.users += 1
+        with nogil:
+            error = client_await_dock(&self.c, &ready)
+        self.leave()
+        if error == -EPIPE:
+            raise LaneLost("the helper has ended")
+        if error:
+            ready.report.error = -error
+            raise_stage(&ready.report)
+        return ready.unwatched
+
+    @cython.critical_section
     def lane(self, uint32_t processes=0):
         """Opens a lane. StageError when it could not confine itself; LaneLost without a helper.
 

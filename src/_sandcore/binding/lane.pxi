@@ -59,9 +59,10 @@ cdef class Lane:
 
     @property
     def usable(self):
-        """False while a command runs, once it or its helper was closed or lost, and in a forked copy
-        of the process."""
-        return not self.running and self.is_open()
+        """False while a command runs, once it or its helper was closed or lost or has ended, and in a
+        forked copy of the process."""
+        # What is idle says nothing but that it has ended.
+        return not self.running and self.is_open() and packet_await(self.socket, 0) != 0
 
     def fileno(self):
         """To wait for: readable when the command that was started may be over; -1: closed."""
@@ -100,7 +101,7 @@ cdef class Lane:
         if self.running:
             raise ValueError("a lane runs one command at a time")
         request = _request(programs, argv, env, env_count, cwd, limits, keep_session, -1, 0, 0,
-                           memory)
+                           memory, self.helper.c.docks)
         _give(&setup, self.socket, request, input)
         setup.stdin_fd, setup.stdout_fd, setup.stderr_fd = stdin, stdout, stderr
         setup.out_cap, setup.err_cap = out_cap, err_cap
@@ -160,7 +161,8 @@ cdef class Lane:
             handed[index] = fd
         span = 0 if timeout is None else max(_nanoseconds(timeout), 1)
         request = _request(programs, argv, env, env_count, cwd, limits, False, -1,
-                           WIRE_BACKGROUND | (WIRE_TERMINAL if terminal else 0), span, memory)
+                           WIRE_BACKGROUND | (WIRE_TERMINAL if terminal else 0), span, memory,
+                           self.helper.c.docks)
         cdef const uint8_t *at = <const uint8_t *><const char *>request
         cdef size_t size = len(request)
         self.outcome = None

@@ -25,7 +25,7 @@ cdef bytes _file_request(uint32_t what, bytes path, bint here, uint32_t mode, bi
 
 cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, limits,
                     bint keep_session, int umask, uint32_t flags=0, uint64_t timeout_ns=0,
-                    uint64_t memory=0, int group=0, tuple targets=()):
+                    uint64_t memory=0, uint32_t docked=0, int group=0, tuple targets=()):
     cdef wire_run header
     cdef plan_limit limit
     cdef int32_t target
@@ -51,6 +51,8 @@ cdef bytes _request(programs, argv, bytes env, Py_ssize_t env_count, bytes cwd, 
     header.args = len(argv)
     header.envs = env_count
     header.memory = memory
+    header.docked = docked
+    header.reserved = 0
     header.timeout_ns = timeout_ns
     table.insert(0, (<const char *>&header)[: sizeof(header)])
     table.append(strings)

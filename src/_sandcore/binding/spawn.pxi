@@ -116,7 +116,7 @@ cdef class Plan:
         if made is None or made[0] != place or made[1] != getpid():
             request = _request(self.programs.items, self.argv.items, _block(self.env.items),
                                len(self.env.items), place, self.given_limits,
-                               not self.c.flags & PLAN_NEW_SESSION, self.c.umask, 0, 0, 0,
+                               not self.c.flags & PLAN_NEW_SESSION, self.c.umask, 0, 0, 0, 0,
                                self.c.group, self.targets)
             made = (place, getpid(), request)
             with cython.critical_section(self):

@@ -243,6 +243,33 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
     return error ? error : joint;
 }
 
+int client_dock(struct client *client, const void *blob, size_t size, const struct wire_dock *which)
+{
+    struct {
+        struct wire_dock head;
+        uint8_t blob[WIRE_MAX_DOCK];
+    } order;
+    if (size > sizeof order.blob) {
+        return -E2BIG;
+    }
+    order.head = *which;
+    order.head.kind = WIRE_DOCK;
+    order.head.size = (uint32_t)size;
+    if (size > 0) {
+        memcpy(order.blob, blob, size);
+    }
+    int error = packet_send(client->control, &order, sizeof order.head + size, NULL, 0);
+    client->docks += error == 0;
+    return error;
+}
+
+int client_await_dock(const struct client *client, struct wire_reply *ready)
+{
+    memset(ready, 0, sizeof *ready);
+    ready->report.stage = STAGE_MOUNTS;
+    return receive_ready(client->control, ready, NULL, 0);
+}
+
 int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,
                   struct wire_reply *ready)
 {

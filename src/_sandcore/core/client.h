@@ -13,6 +13,7 @@ struct client {
     int32_t owner;  /* pid of the process that started it: a forked copy of us must not touch it */
     int32_t scoped; /* as proved by the root process */
     uint32_t unwatched;                /* as in its READY */
+    uint32_t docks;                    /* how many workspaces were ordered */
     int32_t scratch[WIRE_MAX_SCRATCH]; /* its SCRATCH mounts; -1 behind the last */
 };
 
@@ -36,6 +37,13 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
 /* Waits until what was ordered serves: the same socket, or a negative errno with the stage in
  * ready->report; then it is closed. */
 int client_await_lane(int lane, struct wire_reply *ready);
+
+/* Orders another workspace, by a blob whose first mount it is, in the place of the one that lies in the
+ * dock; without a blob that only leaves. device and inode: which directory it is, as statx has them. No
+ * command may run. What was ordered is to be awaited, once. */
+int client_dock(struct client *client, const void *blob, size_t size,
+                const struct wire_dock *which);
+int client_await_dock(const struct client *client, struct wire_reply *ready);
 
 /* Makes the helper a nursery, in a joint whose fds are given, or NULL. 0, or a negative errno with the
  * stage in ready->report. */

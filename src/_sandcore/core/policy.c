@@ -101,9 +101,10 @@ static int path_is_sound(const struct policy_view *view, uint32_t path)
 
 static int flags_are_sound(const struct policy_mount *mount)
 {
-    const unsigned known =
-        POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE | POLICY_MOUNT_LATER | POLICY_MOUNT_SOCKET;
+    const unsigned known = POLICY_MOUNT_OPTIONAL | POLICY_MOUNT_MAKE | POLICY_MOUNT_LATER |
+                           POLICY_MOUNT_SOCKET | POLICY_MOUNT_DOCK;
     return (mount->flags & ~known) == 0 &&
+           (!(mount->flags & POLICY_MOUNT_DOCK) || mount->kind == POLICY_MOUNT_HOLLOW) &&
            (!(mount->flags & POLICY_MOUNT_SOCKET) || mount->kind == POLICY_MOUNT_READ);
 }
 

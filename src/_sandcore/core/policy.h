@@ -61,6 +61,8 @@ enum policy_mount_flags {
     POLICY_MOUNT_LATER = 1u << 2,
     /* READ: a socket of the host's that commands may connect to; nothing where it is none */
     POLICY_MOUNT_SOCKET = 1u << 3,
+    /* HOLLOW: one workspace at a time, of those that the host has in this directory, lies in it */
+    POLICY_MOUNT_DOCK = 1u << 4,
 };
 
 struct policy_mount {

@@ -6,7 +6,7 @@
 
 int wire_check(const struct wire_run *run)
 {
-    if (run->kind != WIRE_RUN || (run->flags & ~(uint32_t)WIRE_FLAGS) != 0) {
+    if (run->kind != WIRE_RUN || (run->flags & ~(uint32_t)WIRE_FLAGS) != 0 || run->reserved != 0) {
         return -EINVAL;
     }
     if (run->programs == 0 || run->args == 0 || run->limits > WIRE_MAX_LIMITS ||

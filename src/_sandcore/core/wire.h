@@ -4,6 +4,7 @@
  *                    WIRE_JOIN  + [lane socket]             a new joint, please
  * caller -> root     WIRE_DIRECT                            be a nursery: spawn children of mine
  *                                + [what a joint sent]      in there
+ *                    WIRE_DOCK                              another workspace, please; its mounts
  *                    WIRE_CLOSE                             I end this; without it, I was ended
  * caller -> lane     WIRE_RUN   + [fds 0, 1, 2, ...]         a command; the body follows the header,
  *         or nursery            + [memfd]                   or lies in a memory file when it is long
@@ -22,7 +23,7 @@
  *                    WIRE_FAILED + [pidfd]                  it did not start, and is to be reaped
  *
  * One command at a time per lane, so that no message needs a name. The usual command costs two
- * packets: RUN and DONE.
+ * packets: RUN and DONE. It may be asked for before the workspace is there that it is for.
  * A command of which WIRE_BACKGROUND was asked goes on while the caller does other things, and may be
  * forgotten: the lane says WIRE_STARTED + [pidfd] or WIRE_FAILED, and then sees to its end by itself.
  * It watches the clock, sweeps when the leader ends, and says WIRE_DONE.
@@ -39,6 +40,7 @@
 #define WIRE_MAX_INLINE (64u << 10)
 #define WIRE_MAX_BODY (64u << 20)
 #define WIRE_MAX_LIMITS 16u
+#define WIRE_MAX_DOCK (16u << 10)
 #define WIRE_MAX_STRINGS (1u << 20)
 #define WIRE_MAX_SCRATCH 4u /* directories of the sandbox's own that come with the first READY */
 #define WIRE_MAX_PATH 4096u /* with its NUL, as the kernel has it */
@@ -62,6 +64,7 @@ enum wire_kind {
     WIRE_CLOSE = 6,
     WIRE_FILE = 7,
     WIRE_JOIN = 8,
+    WIRE_DOCK = 9,
     WIRE_READY = 16,
     WIRE_FAILED = 17,
     WIRE_EXITED = 18,
@@ -91,6 +94,14 @@ struct wire_direct {
     uint64_t cookie; /* that of the policy's filter */
 };
 
+/* The packet of WIRE_DOCK; behind it the blob. Without one the workspace that lies there only leaves. */
+struct wire_dock {
+    uint32_t kind;
+    uint32_t device_major, device_minor; /* which directory it is, as the caller sees it */
+    uint32_t size;                       /* of the blob; WIRE_MAX_DOCK at the most */
+    uint64_t inode;
+};
+
 /* The body: struct plan_limit each, int32_t targets, NUL-terminated cwd, programs, args, envs. */
 struct wire_run {
     uint32_t kind; /* enum wire_kind; the short messages consist of this field alone */
@@ -100,6 +111,8 @@ struct wire_run {
     int32_t group; /* with WIRE_KEEP_SESSION: the group to join; 0: as it is; -1: one of its own */
     uint32_t targets; /* numbers that the fds get in the command; 0: from 0 up, without a gap */
     uint32_t limits, programs, args, envs; /* counts */
+    uint32_t docked; /* not before so many WIRE_DOCK were served; the last one must have been */
+    uint32_t reserved;
     uint64_t timeout_ns; /* with WIRE_BACKGROUND: the tree is killed after so long; 0: never */
     uint64_t memory;     /* bytes that the whole tree may have; 0: any number; not for a nursery */
 };

@@ -178,7 +178,7 @@ void helper_send_ready(const struct helper *helper, int fd, const struct stage_r
         .pid = (int32_t)SYS_0(SYS_getpid),
         .report = *report,
         .scoped = (uint32_t)helper->scoped,
-        .unwatched = helper->masks.unwatched,
+        .unwatched = helper->masks.unwatched + helper->dock.masks.unwatched,
     };
     helper_send(fd, &reply, fds, count);
 }

@@ -47,6 +47,18 @@ struct journal {
     int64_t renew_ns;
 };
 
+/* A directory of the host's that holds workspaces, hidden but for the one that lies in it. */
+struct dock {
+    const char *path;
+    int32_t place;        /* what is hidden; -1: the policy has none, or this is another process */
+    int32_t hollow;       /* what hides it, to be changed by this fd alone */
+    int32_t lies;         /* a workspace does, or may */
+    struct dock_log *log; /* shared with lanes: what became of the orders; NULL: there is no dock */
+    void *blob;           /* its own; room for the longest */
+    struct policy_view policy;
+    struct masks masks;
+};
+
 struct helper {
     struct policy_view policy;
     int32_t caller, root; /* pids */
@@ -57,6 +69,7 @@ struct helper {
     int32_t signals;      /* signalfd of the root; -1: this is another process */
     int32_t children;     /* fd of its /proc list of children, for where there is no scope; -1 */
     struct masks masks;   /* of the root */
+    struct dock dock;     /* of the root */
     struct plants *plants;
     struct journal journal;
     int32_t closed;            /* the caller said so, and looks after its own */
@@ -86,6 +99,10 @@ int helper_is_stop(int32_t status);
 /* True when signals of this process to `outsider` are refused by its Landlock domain. Only after
  * this may kill(-1) be used: without a scope it ends the user's session. */
 int helper_prove_scope(int32_t outsider);
+
+/* The outer scope: lanes and commands may be ended from here, and reach nothing from there. With pid
+ * namespaces nobody there has a name for anybody here, and lanes could not mount any more. */
+int helper_take_scope(struct helper *helper);
 
 /* More fds than the soft limit that commands are to have, for a moment. */
 int helper_raise_fds(uint64_t before[2]);
@@ -166,6 +183,7 @@ struct request {
     int32_t background; /* goes on by itself */
     uint64_t timeout_ns;
     uint64_t memory; /* bytes for its tree; 0: any */
+    uint32_t docked; /* how many workspaces must have been ordered and served before */
     void *mapped_body, *mapped_pointers;
     size_t body_bytes, pointer_bytes;
     /* Not a command but this, with its path behind it; or 0. Who does not know it sees a request that
@@ -238,7 +256,19 @@ int mounts_mask(int is_directory);
 
 /* Makes the policy's mounts; *failed is the one that could not be made, -1: none in particular. What
  * is new is granted in the ruleset, -1: none. */
-int mounts_make(const struct policy_view *policy, int ruleset, int *failed);
+int mounts_make(const struct policy_view *policy, int ruleset, struct dock *dock, int *failed);
+
+/* The workspace that lies in the dock leaves, and the one that was ordered takes its place. No command
+ * may run. False: it is neither here nor there, and all of this must end. */
+int dock_serve(struct helper *helper, const struct wire_dock *order, const uint8_t *blob);
+
+/* Where the policy has a dock: memory to tell lanes by. Zero or a negative errno. */
+int dock_share(struct dock *dock);
+
+/* In a lane: waits until so many orders were served. Zero, or the negative errno of the last one. */
+int dock_await(const struct helper *helper, uint32_t orders);
+
+void dock_drop(struct dock *dock);
 
 /* Grants a class of rights on what is new at a path; without a ruleset (-1) that is nothing to do. */
 int mounts_grant(const struct policy_view *policy, int ruleset, const char *path, unsigned access);

@@ -255,6 +255,16 @@ static void watch_memory(const struct helper *helper, struct request *request,
     }
 }
 
+/* It may have been asked for while the workspace was still on its way. */
+static void await_workspace(const struct helper *helper, struct request *request)
+{
+    int error = request->docked ? dock_await(helper, request->docked) : 0;
+    if (error && request->plan.report.stage == STAGE_NONE) {
+        request->plan.report =
+            (struct stage_report){.stage = STAGE_MOUNTS, .error = -error, .detail = -1};
+    }
+}
+
 static void set_clock(struct command *command, const struct request *request)
 {
     command->until_ns = INT64_MAX;
@@ -279,6 +289,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
     settle_group(helper, plan);
     struct command command = {.background = request->background};
     watch_memory(helper, request, &command.memory);
+    await_workspace(helper, request);
     plants_begin(helper);
     attempts_begin(helper->attempts);
     /* Without need no CLONE_VFORK: waking up at exec, only to wait again, costs as much as a message.

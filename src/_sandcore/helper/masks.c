@@ -141,7 +141,7 @@ static void watch_way(struct masks *masks, uint32_t row, const char *before, con
                       uint32_t depth, struct masks_directory *gone)
 {
     const char *path = path_of(masks, row);
-    for (uint32_t length = 0; path[length] != '\0'; length++) {
+    for (uint32_t length = masks->from; path[length] != '\0'; length++) {
         if (path[length] == '/' && !goes_through(before, path, length) &&
             !is_own(masks, above, depth, length)) {
             struct masks_directory *directory = &masks->directories[masks->count++];
@@ -172,9 +172,9 @@ static void watch_all(struct masks *masks)
     }
 }
 
-int masks_watch(const struct policy_view *policy, struct masks *masks)
+static int watch_from(const struct policy_view *policy, uint32_t from, struct masks *masks)
 {
-    *masks = (struct masks){.policy = policy};
+    *masks = (struct masks){.policy = policy, .from = from};
     uint64_t limits[2];
     size_t ways = 0;
     for (uint32_t row = 0; row < policy->header->mount_count; row++) {
@@ -191,6 +191,7 @@ int masks_watch(const struct policy_view *policy, struct masks *masks)
         return (int)room;
     }
     masks->directories = (struct masks_directory *)room;
+    masks->room = ways * sizeof *masks->directories;
     int error = helper_raise_fds(limits);
     if (error == 0) {
         watch_all(masks);
@@ -199,65 +200,9 @@ int masks_watch(const struct policy_view *policy, struct masks *masks)
     return error;
 }
 
-/* Whether what is there is covered as its row says. Only roots of mounts are: a command cannot
- * mount, and the host's later mounts do not come in. */
-static int is_covered(const struct policy_mount *mount, int cover)
+int masks_watch(const struct policy_view *policy, struct masks *masks)
 {
-    if (cover < 0 || !(cover & TREE_ROOT)) {
-        return 0;
-    }
-    switch (mount->kind) {
-    case POLICY_MOUNT_MASK:
-        return (cover & TREE_CLOSED) != 0;
-    case POLICY_MOUNT_PIN:
-        return 1;
-    default:
-        return (cover & (TREE_CLOSED | TREE_READ_ONLY)) != 0;
-    }
-}
-
-/* A directory that was emptied but for what is shown in it is closed altogether: the next layout
- * shows it again. */
-static int new_cover(const struct policy_mount *mount, const char *path, int place, int now)
-{
-    if (mount->kind == POLICY_MOUNT_MASK || mount->kind == POLICY_MOUNT_HOLLOW) {
-        return mounts_mask((now & TREE_DIRECTORY) != 0);
-    }
-    int tree = mounts_tree(mount, path, place);
-    struct mount_attr own = {.propagation = MS_PRIVATE};
-    /* Or what is mounted on it later would also be mounted on what it is a clone of. */
-    long error = tree < 0 ? tree
-                          : SYS_5(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &own,
-                                  sizeof own);
-    if (tree >= 0 && error < 0) {
-        tree_drop(tree);
-    }
-    return error < 0 ? (int)error : tree;
-}
-
-/* A link is covered itself; what it leads to is for the next layout. */
-static int cover(const struct policy_mount *mount, const char *path)
-{
-    int place = tree_look(path);
-    int now = place < 0 ? place : tree_cover(place);
-    int error = now < 0 ? now : 0;
-    if (error == 0 && !is_covered(mount, now)) {
-        int tree = new_cover(mount, path, place, now);
-        error = tree < 0 ? tree : tree_attach_at(tree, place);
-        tree_drop(tree);
-    }
-    tree_drop(place);
-    return error;
-}
-
-/* A directory on the way became a link: no harm where it leads to what is covered (a command that
- * moves a directory and leaves a link does that). Only looked at: links are never mounted through. */
-static int leads_to_covered(const struct policy_mount *mount, const char *path)
-{
-    long place = SYS_4(SYS_openat, AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
-    int covered = place < 0 || is_covered(mount, tree_cover((int)place));
-    tree_drop((int)place);
-    return covered;
+    return watch_from(policy, 0, masks);
 }
 
 static int mend_row(struct masks *masks, uint32_t row)
@@ -266,10 +211,10 @@ static int mend_row(struct masks *masks, uint32_t row)
     if (!is_guarded(mount)) {
         return 0;
     }
-    int error = cover(mount, path_of(masks, row));
+    int error = cover_row(mount, path_of(masks, row));
     switch (error) {
     case -ELOOP:
-        return leads_to_covered(mount, path_of(masks, row)) ? 0 : error;
+        return cover_leads_there(mount, path_of(masks, row)) ? 0 : error;
     case -ENOENT: /* gone again: what comes next is told of */
     case -ENOTDIR:
     case -EACCES: /* for commands too */
@@ -277,6 +222,15 @@ static int mend_row(struct masks *masks, uint32_t row)
     default:
         return error;
     }
+}
+
+int masks_cover(const struct policy_view *policy, uint32_t from, struct masks *masks)
+{
+    int error = watch_from(policy, from, masks);
+    for (uint32_t row = 0; error == 0 && row < policy->header->mount_count; row++) {
+        error = mend_row(masks, row);
+    }
+    return error;
 }
 
 /* A directory is another one: all that lies below. Directories are watched before rows are looked
@@ -349,4 +303,8 @@ void masks_drop(struct masks *masks)
     for (uint32_t i = 0; i < masks->count; i++) {
         tree_drop(masks->directories[i].fd);
     }
+    if (masks->room) {
+        SYS_2(SYS_munmap, masks->directories, masks->room);
+    }
+    *masks = (struct masks){.count = 0};
 }

@@ -32,17 +32,31 @@ struct masks {
     struct masks_directory *directories; /* each after what it is in, as rows are */
     uint32_t count;
     uint32_t unwatched; /* directories in which a change would not be noticed */
+    uint32_t from;      /* where the first directory's path ends that matters */
+    size_t room;        /* bytes, for directories */
 };
 
 /* Watches; before the mounts are made, so that nothing happens in between. A negative errno only
  * for want of memory: what the host does not give is counted in unwatched. */
 int masks_watch(const struct policy_view *policy, struct masks *masks);
 
+/* The same for mounts that are to be made now, in a tree that is there: makes them. Directories above
+ * `from`, the end of a path that all rows begin with, are watched elsewhere. */
+int masks_cover(const struct policy_view *policy, uint32_t from, struct masks *masks);
+
 /* Something is new in the directory that a signal names, -1: in any of them: covers it. A negative
  * errno: something denied is open, or may come to be so unnoticed. */
 int masks_mend(struct masks *masks, int fd);
 
-/* In a lane: closes what is the root's. */
+/* Covers what is at the path of a row unless it is. Zero or a negative errno. A link is covered itself;
+ * what it leads to is for the next layout. */
+int cover_row(const struct policy_mount *mount, const char *path);
+
+/* A directory on the way became a link: no harm where it leads to what is covered (a command that
+ * moves a directory and leaves a link does that). Only looked at: links are never mounted through. */
+int cover_leads_there(const struct policy_mount *mount, const char *path);
+
+/* Watches no more: in a lane, which closes what is the root's, and where mounts are gone. */
 void masks_drop(struct masks *masks);
 
 #endif

@@ -33,6 +33,7 @@ struct layout {
     int32_t *trees;          /* one for each mount: a detached clone of what was there, or -1 */
     int32_t device[DEVICES]; /* as trees */
     int32_t masks[2];        /* one for a file, one for a directory that lies already; -1: none */
+    struct dock *dock;
 };
 
 /* Rules are about files, and a new file system has others than those that the caller knew. */
@@ -81,11 +82,15 @@ static int take_trees(struct layout *layout, int *failed)
     const struct policy_view *policy = layout->policy;
     for (uint32_t i = 0; i < policy->header->mount_count; i++) {
         const struct policy_mount *mount = &policy->mounts[i];
+        const char *path = policy->strings + mount->path;
         layout->trees[i] = NONE;
+        if (mount->flags & POLICY_MOUNT_DOCK) {
+            layout->dock->path = path;
+            layout->dock->place = tree_open(path);
+        }
         if (mount->kind > POLICY_MOUNT_PIN) {
             continue;
         }
-        const char *path = policy->strings + mount->path;
         /* A link is made read-only itself: nobody replaces it. Nothing else may have become one. */
         int place = mount->kind == POLICY_MOUNT_READ ? tree_look(path) : tree_open(path);
         int is_other =
@@ -237,6 +242,9 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = place_devices(layout, mount, path);
     } else if (error == 0) {
         error = place_own(mount, path);
+        if (error == 0 && mount->flags & POLICY_MOUNT_DOCK) {
+            layout->dock->hollow = tree_clone(path); /* which is not sealed with it */
+        }
         error = error ? error : mounts_grant(layout->policy, layout->ruleset, path, mount->access);
     }
     return error == -ENOENT && mount->flags & POLICY_MOUNT_OPTIONAL ? 0 : error;
@@ -298,9 +306,10 @@ static int with_many_fds(struct layout *layout, int *failed)
     return result ? result : error;
 }
 
-int mounts_make(const struct policy_view *policy, int ruleset, int *failed)
+int mounts_make(const struct policy_view *policy, int ruleset, struct dock *dock, int *failed)
 {
-    struct layout layout = {.policy = policy, .ruleset = ruleset, .masks = {NONE, NONE}};
+    struct layout layout = {
+        .policy = policy, .ruleset = ruleset, .masks = {NONE, NONE}, .dock = dock};
     size_t size = policy->header->mount_count * sizeof(int32_t);
     *failed = NONE;
     /* What the host mounts later is not for us: it would come in with its own flags. */

@@ -160,15 +160,22 @@ int plants_are_fresh(const struct helper *helper)
     return plants && (is_left_alone(plants) || helper_now() < plants->ended_ns + grace_ns);
 }
 
+static void settle_names(const struct policy_view *policy)
+{
+    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
+        if (policy->mounts[i].kind == POLICY_MOUNT_ABSENT) {
+            move_path(policy->strings + policy->mounts[i].path);
+        }
+    }
+}
+
 void plants_settle(struct helper *helper)
 {
     if (!caller_is_lost(helper, helper_now() + grace_ns)) {
         return;
     }
-    const struct policy_view *policy = &helper->policy;
-    for (uint32_t i = 0; i < policy->header->mount_count; i++) {
-        if (policy->mounts[i].kind == POLICY_MOUNT_ABSENT) {
-            move_path(policy->strings + policy->mounts[i].path);
-        }
+    settle_names(&helper->policy);
+    if (helper->dock.lies) {
+        settle_names(&helper->dock.policy);
     }
 }

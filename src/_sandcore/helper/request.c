@@ -92,6 +92,7 @@ static int read_request(struct request *request, size_t size)
         return -ENOMEM;
     }
     request->memory = run->memory;
+    request->docked = run->docked;
     if (!(run->flags & WIRE_KEEP_SESSION)) {
         request->plan.flags |= PLAN_NEW_SESSION;
     }

@@ -1,7 +1,6 @@
 /* The root process: makes the sandbox, starts lanes, watches, and runs nothing. */
 #define _GNU_SOURCE
 #include "helper.h"
-#include "landlock.h"
 #include "sys.h"
 
 #include <errno.h>
@@ -42,46 +41,6 @@ static int open_policy(struct policy_view *view)
     return policy_open((const void *)blob, found.stx_size, view);
 }
 
-/* Under a layer with file rights, a layer that does not grant REFER makes every rename between
- * directories EXDEV (seen on 6.18), so this one, which is about signals, grants it everywhere. */
-static int allow_renames(int ruleset, int abi, uint32_t handle)
-{
-    long top = SYS_4(SYS_openat, AT_FDCWD, "/", O_PATH | O_CLOEXEC, 0);
-    if (top < 0) {
-        return (int)top;
-    }
-    int error =
-        landlock_add_path(ruleset, (int)top, landlock_granted(abi, LANDLOCK_CLASS_READ, 1, handle));
-    close_fd((int)top);
-    return error;
-}
-
-/* The outer scope: lanes and commands may be ended from here, and reach nothing from there. With pid
- * namespaces nobody there has a name for anybody here, and lanes could not mount any more. */
-static int take_scope(struct helper *helper)
-{
-    struct landlock_rights scopes;
-    int abi = (int)helper->policy.header->abi;
-    uint32_t handle = LANDLOCK_HANDLE_SCOPES | LANDLOCK_HANDLE_REFER;
-    if (!(helper->policy.header->flags & POLICY_LANDLOCK) || helper_has_namespaces(helper)) {
-        return 0;
-    }
-    int error = landlock_handled(abi, handle, &scopes);
-    if (error || scopes.scoped == 0) {
-        return error; /* an ABI without scopes: the caller reports what that weakens */
-    }
-    int ruleset = landlock_create(&scopes);
-    error = ruleset < 0 ? ruleset : allow_renames(ruleset, abi, handle);
-    if (error == 0) {
-        error = landlock_restrict(ruleset, 0);
-    }
-    if (ruleset >= 0) {
-        close_fd(ruleset);
-    }
-    helper->scoped = !error && helper_prove_scope(helper->caller);
-    return error;
-}
-
 static int confine_root(struct helper *helper)
 {
     long error = SYS_5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -95,7 +54,7 @@ static int confine_root(struct helper *helper)
             error = SYS_5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         }
     }
-    return error == 0 ? take_scope(helper) : (int)error;
+    return error == 0 ? helper_take_scope(helper) : (int)error;
 }
 
 static int enter_namespaces(struct helper *helper, struct stage_report *report)
@@ -112,8 +71,9 @@ static int enter_namespaces(struct helper *helper, struct stage_report *report)
         error = masks_watch(&helper->policy, &helper->masks);
     }
     if (error == 0) {
-        error = mounts_make(&helper->policy, ruleset, &report->detail);
+        error = mounts_make(&helper->policy, ruleset, &helper->dock, &report->detail);
     }
+    error = error ? error : dock_share(&helper->dock);
     report->stage = error ? report->stage : STAGE_NAMESPACES;
     return namespaces_finish(&spaces, error);
 }
@@ -174,6 +134,7 @@ void root_drop(struct helper *helper)
         close_fd(helper->signals);
         close_fd(helper->children);
         masks_drop(&helper->masks);
+        dock_drop(&helper->dock);
         helper->signals = -1;
     }
 }
@@ -222,24 +183,30 @@ static int take_signals(struct helper *helper)
     long size = SYS_3(SYS_read, helper->signals, info, sizeof info);
     int error = 0;
     for (long i = 0; error == 0 && i < size / (long)sizeof info[0]; i++) {
-        if (info[i].ssi_signo == MASKS_SIGNAL) {
-            error = masks_mend(&helper->masks, info[i].ssi_fd);
-        } else if (info[i].ssi_signo == SIGIO) {
-            error = masks_mend(&helper->masks, -1);
+        int is_mask = info[i].ssi_signo == MASKS_SIGNAL;
+        if (is_mask || info[i].ssi_signo == SIGIO) {
+            int changed = is_mask ? info[i].ssi_fd : -1;
+            error = masks_mend(&helper->masks, changed);
+            error = error ? error : masks_mend(&helper->dock.masks, changed);
         }
     }
     return error == 0 && helper_children_are_well();
 }
 
-/* The caller's next word: a lane, or to be a nursery, which does not come back. */
+/* The caller's next word: a lane, a workspace, or to be a nursery, which does not come back. */
 static int take_order(struct helper *helper)
 {
     union {
         uint32_t kind;
         struct wire_lane lane;
         struct wire_direct direct;
-    } order = {0};
+        struct {
+            struct wire_dock head;
+            uint8_t blob[WIRE_MAX_DOCK];
+        } dock;
+    } order;
     int32_t fds[WIRE_JOINT_FDS], socket;
+    order.kind = 0;
     long size = helper_receive(HELPER_CONTROL, &order, sizeof order, fds, WIRE_JOINT_FDS);
     if (size == sizeof order.direct && order.kind == WIRE_DIRECT) {
         close_fd(helper->signals);
@@ -250,6 +217,11 @@ static int take_order(struct helper *helper)
             return 0;
         }
         nursery_main(helper, order.direct.cookie);
+    }
+    if (size >= (long)sizeof order.dock.head && order.kind == WIRE_DOCK && fds[0] < 0) {
+        size -= (long)sizeof order.dock.head;
+        return size == order.dock.head.size &&
+               dock_serve(helper, &order.dock.head, order.dock.blob);
     }
     int joins = order.kind == WIRE_JOIN && helper_has_namespaces(helper);
     socket = fds[1] < 0 ? fds[0] : -1;
@@ -329,7 +301,8 @@ static void send_ready(const struct helper *helper, const struct stage_report *r
 
 void root_main(void)
 {
-    struct helper helper = {.children = -1, .supervisor = -1, .handover = -1};
+    struct helper helper = {
+        .children = -1, .supervisor = -1, .handover = -1, .dock = {.place = -1, .hollow = -1}};
     uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
                                           UINT64_C(1) << (SIGIO - 1) |
                                           UINT64_C(1) << (MASKS_SIGNAL - 1);

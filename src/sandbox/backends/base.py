@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from sandbox.backends.jobs import Engine, Job
 from sandbox.denial import Denial
+from sandbox.docks import Workspace
 from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -134,7 +135,10 @@ class Outcome(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A policy and whose it is: what ``resolve`` takes, in its order."""
+    """A policy and whose it is: what ``resolve`` takes, in its order.
+
+    ``docks``: the workspace is a directory in which workspaces come and go.
+    """
 
     policy: SandboxPolicy
     workspace: str | None
@@ -142,6 +146,7 @@ class Question(NamedTuple):
     tmp: str
     homes: tuple[str, ...]
     place: str
+    docks: bool = False
 
 
 class Running(Protocol):
@@ -240,6 +245,17 @@ class Confinement(Protocol):
 
         Raises ``Unenforceable``, ``StartError`` and ``ConfinementLost``.
         """
+
+    def dock(self, base: ResolvedPolicy, workspace: str) -> Workspace:
+        """Another workspace, in the place of the one before, of which nothing is left.
+
+        ``base``: the policy without one. Raises ``ConfinementLost``,
+        ``InvalidArgument`` while a command runs, and ``PolicyError`` for what cannot be one, or not
+        here; then there is none. It may be on its way still, and be refused: ``settle`` says so.
+        """
+
+    def settle(self) -> None:
+        """Waits until what was docked is there. Raises as ``dock``. Commands wait by themselves."""
 
     def clear(self) -> None:
         """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""

@@ -7,6 +7,7 @@ directory, and limits.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 
 import _sandcore
 from sandbox.backends.audit import Audit, Hearing
@@ -17,17 +18,22 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.joint import LinuxJoint
 from sandbox.backends.journal import forget
 from sandbox.backends.launch import SHORTAGES, NamespacesFailed, await_helper, start_lane
+from sandbox.backends.moored import WorkspaceBasis, await_dock, leave_dock, order_dock
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
+from sandbox.backends.searched import weaker_nested
 from sandbox.backends.seat import LinuxSeat
 from sandbox.backends.temporary import Scratch, Temporary
-from sandbox.errors import SandboxLost, StartError
+from sandbox.docks import Workspace, docked, look
+from sandbox.errors import InvalidArgument, SandboxLost, StartError
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.resolve import ResolvedPolicy
-from sandbox.result import Enforcement
+from sandbox.result import Enforcement, Weaker
 
 __all__ = ["LinuxConfinement"]
+
+Moor = Callable[[ResolvedPolicy, Workspace, Ground, WorkspaceBasis], Guard]
 
 
 def _identity() -> tuple[object, ...]:
@@ -48,12 +54,20 @@ class LinuxConfinement:
         guard: Guard | None,
         temporary: Temporary | None,
         audit: Audit | None = None,
+        moor: Moor | None = None,
     ) -> None:
         self._identity = _identity()
         self._owner = os.getpid()
         self._lock = ForkLock()
         self._idle: list[LinuxSeat] = []
+        self._taken = 0  # seats
         self._joint: LinuxJoint | None = None
+        self._moor = moor
+        self._own_guard = guard  # of what is writable beside a workspace that comes and goes
+        self._ordered: Workspace | None = None  # and not heard of
+        self._workspace: WorkspaceBasis | None = None
+        self._weaker: tuple[Weaker, ...] = ()  # what is not enforced in it
+        self._noted: tuple[tuple[Weaker, ...], ...] = ()  # that, and what its guard does not see
         self._closed = False
         self._retired = False
         self.ground = ground
@@ -71,7 +85,7 @@ class LinuxConfinement:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         if ground.isolation == "namespaces":
             try:
-                self.give_back(self.seat(self.limits))  # whether a lane can be had says if they can
+                self.seat(self.limits).leave()  # whether a lane can be had says if they can
             except StartError as error:
                 if error.errno in SHORTAGES:
                     raise
@@ -83,7 +97,7 @@ class LinuxConfinement:
         shared = self.limits if self.ground.tmp else limits
         parts = weaker_limits(limits, self.ground.counted, self.ground.unsampled, shared)
         watched = self.guard.weaker if self.guard is not None else ()
-        masks = weaker_masks(self._helper.unwatched)
+        masks = (*weaker_masks(self._helper.unwatched), *self._weaker)
         return Enforcement(self.ground.isolation, (*self.ground.weaker, *masks, *parts, *watched))
 
     def is_current(self) -> bool:
@@ -92,6 +106,7 @@ class LinuxConfinement:
             not self._closed
             and self._owner == os.getpid()
             and self._basis.holds()
+            and (self._workspace is None or self._workspace.holds())
             and self._identity == _identity()
             and self._is_absent()
         )
@@ -118,9 +133,68 @@ class LinuxConfinement:
     def seat(self, limits: Limits) -> LinuxSeat:
         """A free lane, or a new one."""
         processes = self.ground.processes(limits)
-        seat = self._free_seat(processes) or self._new_seat(processes)
+        with self._lock.held:
+            self._taken += 1
+        try:
+            seat = self._free_seat(processes) or self._new_seat(processes)
+        except BaseException:
+            self.left()
+            raise
         seat.prepare(limits)
         return seat
+
+    def left(self) -> None:
+        """A seat that was taken is not any more."""
+        with self._lock.held:
+            self._taken -= 1
+
+    def dock(self, base: ResolvedPolicy, workspace: str) -> Workspace:
+        """See ``Confinement.dock``. The helper mounts while what remains is seen to here."""
+        with self._lock.held:
+            if self._taken or self._joint is not None:
+                raise InvalidArgument("workspace", workspace, "a command is in another")
+            if self._closed or self._moor is None:
+                raise ConfinementLost("it was closed")
+            self._settle()
+            self._workspace, self.guard = None, self._own_guard
+            try:
+                basis = WorkspaceBasis(workspace)
+                found = look(base.dock, workspace, base.policy.protected)
+                order_dock(self._helper, found)
+                self._ordered = found
+                self.clear()
+                basis.note(found)
+                guard = self._moor(base, found, self.ground, basis)
+            except BaseException:
+                self._settle()
+                leave_dock(self._helper)
+                raise
+            self.guard, self._workspace = guard, basis
+            self._note_weaker(() if found.complete else weaker_nested(docked(base, found)))
+            return found
+
+    def settle(self) -> None:
+        """See ``Confinement.settle``."""
+        if self._ordered is not None:
+            with self._lock.held:
+                self._settle()
+
+    def _settle(self) -> None:
+        ordered, self._ordered = self._ordered, None
+        if ordered is not None:
+            unwatched = await_dock(self._helper, ordered)
+            if unwatched:
+                self._note_weaker((*weaker_masks(unwatched), *self._weaker))
+
+    def _note_weaker(self, weaker: Iterable[Weaker]) -> None:
+        """Of the workspace that lies in the dock."""
+        watched = self.guard.weaker if self.guard is not None else ()
+        noted = (tuple(weaker), watched)
+        if noted != self._noted:
+            self._weaker, self._noted = noted[0], noted
+            self.enforcement = self.enforcement_of(self.limits)
+            for seat in self._idle:
+                seat.refresh()
 
     def _free_seat(self, processes: int) -> LinuxSeat | None:
         """An idle one of this number. Without one, those of unusual numbers make room."""

@@ -26,6 +26,7 @@ __all__ = [
     "KernelFacts",
     "check_filters",
     "check_host",
+    "check_owner",
     "check_ownership",
     "counts_processes",
     "weaker_host",
@@ -100,21 +101,25 @@ def check_ownership(resolved: ResolvedPolicy) -> None:
     """
     for path in resolved.writable:
         try:
-            found = os.stat(path)
+            check_owner(path, os.stat(path), path == resolved.workspace)
         except OSError:
             continue  # it is gone: making its rule says so
-        groups = {os.getegid(), *os.getgroups()}
-        owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
-        if found.st_mode & owner:
-            continue
-        cause = (
-            f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "
-            "write there"
-        )
-        mend = f"setpriv --reuid {found.st_uid} --regid {found.st_gid} --clear-groups ..., or chown"
-        if path == resolved.workspace:
-            raise WorkspaceRefused(path, cause, mend)
-        raise InvalidPath(path, cause, mend)
+
+
+def check_owner(path: str, found: os.stat_result, is_workspace: bool) -> None:
+    """The same for one path."""
+    groups = {os.getegid(), *os.getgroups()}
+    owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
+    if found.st_mode & owner:
+        return
+    cause = (
+        f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "
+        "write there"
+    )
+    mend = f"setpriv --reuid {found.st_uid} --regid {found.st_gid} --clear-groups ..., or chown"
+    if is_workspace:
+        raise WorkspaceRefused(path, cause, mend)
+    raise InvalidPath(path, cause, mend)
 
 
 def weaker_host(resolved: ResolvedPolicy, abi: int, refusal: Refusal | None) -> Iterator[Weaker]:
@@ -151,7 +156,7 @@ def weaker_layout(resolved: ResolvedPolicy) -> Iterator[Weaker]:
         yield Weaker("hard-links", cause, "find WORKSPACE -type f -links +1", everywhere=True)
         cause = "a file that may be read may be locked, and who waits for the lock waits"
         yield Weaker("locks", cause, "deny what others lock", everywhere=True)
-    if resolved.protected:
+    if resolved.protected or resolved.dock:
         cause = "a new repository in a writable directory, or one that was not found, has hooks"
         mend = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false in what a command made"
         yield Weaker("repositories", cause, mend, everywhere=True)

@@ -19,10 +19,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from sandbox.backends.restore import restore
-from sandbox.backends.snapshot import MEND, PART, Plan, Snapshot, take_snapshot
+from sandbox.backends.snapshot import MEND, PART, Node, Plan, Snapshot, take_snapshot
 from sandbox.backends.watched import Wanted, on_the_way
 from sandbox.denial import Denial, Grant
 from sandbox.locks import ForkLock
@@ -66,7 +67,9 @@ class Guard:
     ) -> None:
         self._directories, self._protected = tuple(roots), tuple(protected)
         self._extended = False
-        self._plan()
+        self._planned = not roots
+        self._roots: list[tuple[bytes, Plan]] = []
+        self._beyond: tuple[Weaker, ...] = ()
         self._stamps = stamps
         self._lock = ForkLock()
         self._running = 0
@@ -77,10 +80,43 @@ class Guard:
         self._taker = self._quick = stamps(())
         self._present: list[bytes] = []  # what the quick look is at
         self._state = self._quick_state = _UNKNOWN
+        if roots:
+            self._plan()
         if self._roots:
             self._learn()
 
+    @classmethod
+    def of_absent(
+        cls,
+        roots: Sequence[str],
+        absent: Sequence[str],
+        stamps: Callable[[Sequence[bytes]], StampTaker],
+        still: tuple[StampTaker, bytes],
+        which: os.stat_result,
+    ) -> Guard:
+        """As ``Guard(roots, absent, stamps)``, for names right in the first root that are missing.
+
+        They are as long as ``still`` is the root's state, ``which``. There is nothing to survey.
+        """
+        place = os.fsencode(roots[0])
+        nodes = tuple([_absent_node(path[len(roots[0]) + 1 :]) for path in absent])
+        paths = tuple([place + b"/" + node.name for node in nodes])
+        taker, (top, rest) = stamps(paths), still
+        size = len(rest) or len(top.take())
+        if not (rest and top.same(rest)):
+            if any(taker.take()):
+                return cls(roots, absent, stamps)
+            rest = _UNKNOWN
+        guard = cls((), (), stamps)
+        guard._directories, guard._protected, guard._planned = tuple(roots), tuple(absent), False
+        node = Node(b"", "dir", "pin", which, children=nodes)
+        guard._snapshot = Snapshot(((place, node),), paths, young=False)
+        guard._taker, guard._state = taker, bytes(size * len(paths))
+        guard._present, guard._quick, guard._quick_state = [place], top, rest
+        return guard
+
     def _plan(self) -> None:
+        self._planned = True
         self._roots, beyond = _wanted_roots(self._directories, self._protected)
         self._beyond = tuple(
             Weaker(PART, f"only {GUARDED_MAX} writable directories are watched, not {path!r}", MEND)
@@ -175,6 +211,8 @@ class Guard:
     def _learn(self) -> None:
         """Take what is there now as the state to return to."""
         self.learned += 1
+        if not self._planned:
+            self._plan()
         self._moved.clear()
         self._state = _UNKNOWN
         for _ in range(_TRIES):
@@ -194,6 +232,11 @@ class Guard:
             if is_settled:
                 self._state = state
                 break
+
+
+@lru_cache(maxsize=64)
+def _absent_node(name: str) -> Node:
+    return Node(os.fsencode(name), "absent", "same")
 
 
 def _present(paths: Sequence[bytes]) -> list[bytes]:

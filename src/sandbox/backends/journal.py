@@ -51,6 +51,10 @@ class Journal:
         self._denials: list[Denial] = []
         self._own: frozenset[int] = frozenset()  # notes of this process's own living sandboxes
 
+    def has_notes(self) -> bool:
+        """Whether there may be anything to settle."""
+        return any(key not in self._own for key, _ in _sandcore.notes(_HEAD))
+
     def settle(self, resolved: ResolvedPolicy) -> bool:
         """Moves aside what the dead have left in the writable directories; whether there was any.
 

@@ -27,7 +27,7 @@ from sandbox.backends.cover import DEVICES, Cover, Rule
 from sandbox.backends.enforceable import weaker_layout
 from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
-from sandbox.paths import ancestors
+from sandbox.paths import ancestors, by_parts
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, Table, lookup
 from sandbox.result import Weaker
@@ -52,15 +52,16 @@ _TERMINALS = ("/dev/ptmx", "/dev/pts", "/dev/pts/ptmx")
 _RUN = ("/run/systemd/resolve", "/run/current-system", "/run/opengl-driver")
 _OWN = ("/dev", "/proc", "/run", TMP)
 
-NewKind = Literal["hollow", "scratch", "devices"]  # file systems of our own
+NewKind = Literal["hollow", "dock", "scratch", "devices"]  # file systems of our own
 MountKind = Literal["write", "read", "pin", "socket", "mask", "later", "absent", "proc"] | NewKind
-_NEW: tuple[MountKind, ...] = ("hollow", "scratch", "devices")  # file systems of our own
+_NEW: tuple[MountKind, ...] = ("hollow", "dock", "scratch", "devices")  # file systems of our own
 
 
 class Mount(NamedTuple):
     """One exception.
 
     ``socket`` is one of the host's that is shown, and that commands may connect to.
+    ``dock`` is as ``hollow``, with a workspace that comes and goes.
     ``later`` is a mask for what is missing, made when it comes; ``absent`` mounts nothing: a
     protected name that is missing.
     ``optional``: it may have vanished since. ``made``: its mount point is made, in a file system
@@ -103,11 +104,6 @@ def denied_paths(resolved: ResolvedPolicy) -> tuple[str, ...]:
     denied += [place.path for place in resolved.denied if place.path not in named]
     found = {*denied, *aliases(denied)}.difference(_OWN, "/")
     return tuple(sorted(found, key=by_parts))
-
-
-def by_parts(path: str) -> str:
-    """A key that sorts a directory before what is in it, and that before what comes after it."""
-    return path.replace("/", "\0")
 
 
 def compile_layout(
@@ -175,6 +171,9 @@ class _Table:
         self._ways: set[str] = set()  # the directories above what is found
         self._pinned: set[str] = set()  # the directories to which the way is pinned
         self._own()
+        if resolved.dock:
+            self._add(resolved.dock, "dock", access="write")
+            self._way(resolved.dock)
         self._places()
         self._protected()
         self._named()

@@ -17,15 +17,17 @@ from sandbox.backends.base import IsolationRefused, Question
 from sandbox.backends.basis import Basis
 from sandbox.backends.confinement import LinuxConfinement
 from sandbox.backends.direct import LinuxDirect, check_direct
-from sandbox.backends.enforceable import check_filters, check_host, check_ownership
+from sandbox.backends.enforceable import check_filters, check_host, check_owner, check_ownership
 from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfined
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
 from sandbox.backends.launch import NamespacesFailed, start_helper
+from sandbox.backends.moored import WorkspaceBasis
 from sandbox.backends.prepared import Prepared, PreparedRules, key_of
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
 from sandbox.backends.temporary import Temporary
+from sandbox.docks import Workspace, dock_of, docked
 from sandbox.errors import Unenforceable
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -94,17 +96,18 @@ class LinuxBackend:
 
     def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
         if isolation == "none":
-            return resolve(*question)
+            return resolve(*question[:-1])
         key = key_of(question)
         if isolation == "landlock":
             found = self._prepared_rules.resolved(key, question.tmp)
             if found is None:
-                found = resolve(*question)
+                found = resolve(*question[:-1])
                 self._prepared_rules.note(key, found)
             return found
         found = self._prepared.resolved(key)
         if found is None:
             found = resolve_searched(question)
+            found = dock_of(found) if question.docks else found
             self._prepared.keep(key, found, self._in_namespaces(found))
         return found
 
@@ -129,15 +132,31 @@ class LinuxBackend:
         try:
             # It takes the helper as long to be there as what follows, up to where it is waited for.
             helper = start_helper(ground.blob, ground.processes(resolved.policy.limits))
-            guard = None if isolation == "none" else self._guard(resolved, ground)
+            roots = tuple(path for path in resolved.writable if path != resolved.tmp)
+            looked_after = (roots, ground.guarded, ground.guarded_later)
+            guard = None if isolation == "none" else self._guard(*looked_after)
             places = self._places(resolved.tmp)
-            return LinuxConfinement(helper, resolved, ground, guard, places, audit)
+            return LinuxConfinement(helper, resolved, ground, guard, places, audit, self._moor)
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
             self._why = refusal
             if failed.stage == "namespaces":
                 self._refusal = refusal  # so will it be the next time
             raise IsolationRefused(refusal.cause, refusal.mend) from None
+
+    def _moor(
+        self, base: ResolvedPolicy, found: Workspace, first: Ground, basis: WorkspaceBasis
+    ) -> Guard:
+        """Who looks after a workspace that was docked. Raises ``WorkspaceRefused``."""
+        if os.geteuid() == 0:
+            check_owner(found.path, found.which, True)
+        if self._journal.has_notes():
+            self._journal.settle(docked(base, found))
+        guarded = (*found.absent, *first.guarded)
+        near = all(os.path.dirname(path) == found.path for path in guarded)
+        still = (basis.top, basis.rest, found.which) if near and not first.guarded_later else None
+        roots = (found.path, *(path for path in base.writable if path != base.tmp))
+        return self._guard(roots, guarded, first.guarded_later, still)
 
     def direct(self, resolved: ResolvedPolicy) -> LinuxDirect:
         """See ``Backend.direct``."""
@@ -157,18 +176,30 @@ class LinuxBackend:
             key = (os.getpid(), root)
             return self._temporary.setdefault(key, Temporary(root, _sandcore.Stamps))
 
-    def _guard(self, resolved: ResolvedPolicy, ground: Ground) -> Guard:
-        """The guard of these directories. A forked copy of this process has its own."""
-        roots = tuple(path for path in resolved.writable if path != resolved.tmp)
-        key = (os.getpid(), roots, ground.guarded)
+    def _guard(
+        self,
+        roots: tuple[str, ...],
+        guarded: tuple[str, ...],
+        later: tuple[str, ...] = (),
+        still: tuple[_sandcore.Stamps, bytes, os.stat_result] | None = None,
+    ) -> Guard:
+        """The guard of these directories. A forked copy of this process has its own.
+
+        ``still``: all that is guarded are names right in the first of them that are missing while
+        its state is this.
+        """
+        key = (os.getpid(), roots, guarded)
         guard = self._guards.get(key)
         if guard is None:
-            made = Guard(roots, ground.guarded, _sandcore.Stamps)
+            if still is not None:
+                made = Guard.of_absent(roots, guarded, _sandcore.Stamps, still[:2], still[2])
+            else:
+                made = Guard(roots, guarded, _sandcore.Stamps)
             with self._lock.held:
                 guard = self._guards.setdefault(key, made)
                 self._latest.append(guard)
         else:
             guard.look()
-        guard.extend(ground.guarded_later)
+        guard.extend(later)
         guard.found(self._journal.take(roots))
         return guard

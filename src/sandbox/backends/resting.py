@@ -16,7 +16,7 @@ import _sandcore
 from sandbox.backends.notices import Watch, pays
 from sandbox.paths import ancestors
 
-__all__ = ["UNKNOWN", "Resting", "stamps"]
+__all__ = ["UNKNOWN", "Resting", "missing", "stamps"]
 
 UNKNOWN = b"-"  # equal to the state of no path list: look closer
 _LOOK = 0.05  # seconds between two looks at everything
@@ -33,11 +33,7 @@ class Resting:
         self._state = self._all.take()
         self._told: _Told | None = None
         self._look_at = 0.0
-        size, none = _sandcore.Stamps.SIZE, bytes(8)
-        places = enumerate(self._paths)  # the second number of a stamp is the inode's
-        self.missing = {
-            path for at, path in places if self._state[at * size + 8 : at * size + 16] == none
-        }
+        self.missing = missing(self._paths, self._state)
 
     def holds(self) -> bool:
         """Whether each is the file that it was."""
@@ -146,6 +142,13 @@ class _Group:
             self._state = b"".join(self._state[at * size : (at + 1) * size] for at in self._places)
             self._stamps = stamps((), [self._paths[at] for at in self._places])
         return self._stamps.same(self._state)
+
+
+def missing(paths: Sequence[str], state: bytes) -> set[str]:
+    """Those at which nothing was, by their stamps."""
+    size, none = _sandcore.Stamps.SIZE, bytes(8)
+    places = enumerate(paths)  # the second number of a stamp is the inode's
+    return {path for at, path in places if state[at * size + 8 : at * size + 16] == none}
 
 
 def stamps(exact: Iterable[str], identities: Iterable[str]) -> _sandcore.Stamps:

@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 __all__ = [
     "DIRECTORIES_MAX",
+    "NO_REPOSITORIES",
     "Found",
     "Lister",
     "Listing",
     "find_repositories",
+    "list_directory",
     "literal_part",
     "search",
 ]
@@ -26,14 +28,15 @@ DIRECTORIES_MAX = 10_000  # that are looked at for a pattern; some 20 microsecon
 _REPOSITORY_DIRECTORIES = 256
 _TICK_NS = 20_000_000
 # Package managers unpack archives there, thousands of directories without a repository.
-_NO_REPOSITORIES = frozenset({".git", "node_modules"})
+NO_REPOSITORIES = frozenset({".git", "node_modules"})
 
 
 class Listing(NamedTuple):
-    """Of one directory: the directories in it, and what is not a link."""
+    """Of one directory: the directories in it, what is not a link, and what is one."""
 
-    directories: tuple[str, ...]
-    names: tuple[str, ...]
+    directories: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
 
 class Found(NamedTuple):
@@ -46,17 +49,16 @@ class Found(NamedTuple):
 
 def list_directory(path: str) -> Listing:
     """What is in a directory; nothing where it cannot be listed: commands cannot either."""
-    directories, names = [], []
+    directories, names, links = list[str](), list[str](), list[str]()
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
-                if not entry.is_symlink():
-                    names.append(entry.name)
+                (links if entry.is_symlink() else names).append(entry.name)
     except OSError:
         pass
-    return Listing(tuple(directories), tuple(names))
+    return Listing(tuple(directories), tuple(names), tuple(links))
 
 
 class Lister:
@@ -70,7 +72,7 @@ class Lister:
         try:
             found = os.stat(path, follow_symlinks=False)
         except OSError:
-            return Listing((), ())
+            return Listing()
         state = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
         known = self._known.get(path)
         if known is not None and known[0] == state:
@@ -100,7 +102,7 @@ def _walk(
 def find_repositories(roots: Sequence[str], limit: int = _REPOSITORY_DIRECTORIES) -> Found:
     """The ``.git`` of repositories below writable directories, not those at their tops."""
     found, looked = list[str](), list[str]()
-    for path, listing in _walk(roots, _NO_REPOSITORIES, list_directory):
+    for path, listing in _walk(roots, NO_REPOSITORIES, list_directory):
         if len(looked) == limit:
             return Found(tuple(found), tuple(looked), False)
         looked.append(path)

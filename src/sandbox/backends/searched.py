@@ -20,7 +20,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Weaker
 
-__all__ = ["resolve_searched", "weaker_searched"]
+__all__ = ["resolve_searched", "weaker_nested", "weaker_searched"]
 
 
 def resolve_searched(question: Question) -> ResolvedPolicy:
@@ -39,7 +39,7 @@ def resolve_searched(question: Question) -> ResolvedPolicy:
         entries, *within = ((*layer, *denied) for layer in layers)
         searched = replace(policy, entries=entries, within=tuple(within))
         question = question._replace(policy=searched)
-    found = resolve(*question)
+    found = resolve(*question[:-1])
     repositories = _repositories(policy, found)
     return replace(
         found,
@@ -99,6 +99,11 @@ def weaker_searched(resolved: ResolvedPolicy) -> Iterator[Weaker]:
     if resolved.patterns:
         cause = "what comes to match while a command runs is denied from the next command on"
         yield Weaker("patterns", cause, "deny the directory")
+    yield from weaker_nested(resolved)
+
+
+def weaker_nested(resolved: ResolvedPolicy) -> Iterator[Weaker]:
+    """Whether repositories further down may have been missed."""
     if not resolved.all_nested:
         cause = "not all directories were searched: a repository far down is not protected"
         yield Weaker("nested-repositories", cause, "name its .git with read access, or its parent")

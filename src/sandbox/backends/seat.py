@@ -45,6 +45,12 @@ class House(Protocol):
     def hearing(self, lane: _sandcore.Lane) -> Hearing | None:
         """What is told of the next command in a lane."""
 
+    def settle(self) -> None:
+        """Waits for the workspace, if it is on its way."""
+
+    def left(self) -> None:
+        """A seat that was taken is not any more."""
+
     def give_back(self, seat: LinuxSeat) -> None:
         """Takes a seat that is free."""
 
@@ -82,6 +88,10 @@ class LinuxSeat:
         self.enforcement = place.enforcement if same else place.enforcement_of(limits)
         self._limits = limits
 
+    def refresh(self) -> None:
+        """Is to look again at what is enforced."""
+        self._limits = None
+
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
         guard = self._confinement.guard
@@ -106,6 +116,7 @@ class LinuxSeat:
             outcome = self.lane.run(**self._given(request), keep_session=request.terminal)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
+        self._confinement.settle()  # before which it has not run
         return heard(hearing, outcome)
 
     def _given(self, request: Request) -> dict[str, Any]:
@@ -149,6 +160,7 @@ class LinuxSeat:
         if job.lost is not None:
             raise ConfinementLost(job.lost, self._after_loss())
         denials = guard.after() if guard is not None else ()
+        self._confinement.settle()
         found = cast(Outcome, job.outcome)
         if not found.started and guard is not None:
             guard.found(denials)
@@ -173,6 +185,7 @@ class LinuxSeat:
         follow: bool = True,
     ) -> int:
         """See ``Seat.file``."""
+        self._confinement.settle()
         try:
             return self.lane.file(what, path, directory=directory, mode=mode, follow=follow)
         except _sandcore.LaneLost as error:
@@ -195,11 +208,13 @@ class LinuxSeat:
     def start(self, request: Request, *, owns_terminal: bool) -> LaneRunning:
         """See ``Seat.start``."""
         place = self._confinement
+        place.settle()
         hearing = place.hearing(self.lane)
         return LaneRunning(self.lane, place.guard, hearing, request, owns_terminal)
 
     def leave(self) -> None:
         """Empties the temporary directory and gives the lane back."""
+        self._confinement.left()
         temporary = self._confinement.temporary
         if temporary is not None:
             try:

@@ -1,0 +1,183 @@
+"""One sandbox for many workspaces: each is alone in it, whoever had it before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import AsUser
+from scenekit import play
+
+import sandbox
+from sandbox import Command, Sandbox, Unenforceable, aio, run_many, workspace_write
+from sandbox.pool import Pool
+
+SCENES = (
+    "it_is_written_and_the_others_are_not_there",
+    "nothing_of_the_last_one_is_found",
+    "what_is_protected_in_each_is_its_own",
+    "a_pointer_of_git_is_followed",
+    "what_the_host_makes_is_protected_from_the_next_command_on",
+    "a_protected_file_that_is_replaced_stays_protected",
+    "another_directory_of_its_name_is_the_workspace_then",
+    "what_is_none_of_them_is_refused",
+    "it_does_not_move_under_a_command",
+    "several_lanes_have_the_same",
+    "a_new_helper_has_it_too",
+    "it_need_not_be_awaited",
+    "a_forked_copy_has_its_own",
+    "names_are_put_aside_when_the_caller_is_killed",
+    "nothing_grows",
+    "policies_that_mean_something_else_are_refused",
+    "refusals_are_explained",
+)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("who", ["as-we-are", "as-a-user"])
+@pytest.mark.parametrize("where", ["far", "in-tmp"])
+def test_docks(
+    scene: str, who: str, where: str, far: Path, tmp_path: Path, as_user: AsUser
+) -> None:
+    """Also where the sandbox has a /tmp of its own."""
+    place = far if where == "far" else tmp_path
+    if where == "in-tmp" and not str(tmp_path).startswith("/tmp/"):
+        pytest.skip("pytest's directories are elsewhere: --basetemp /tmp/...")
+    user = as_user if who == "as-a-user" else None
+    dock, outside = place / "dock", place / "outside"
+    dock.mkdir()
+    outside.mkdir()
+    (outside / "file").write_text("outside\n")
+    if user is not None:
+        for above in (place, *place.parents):
+            if os.stat(above).st_mode & 0o005 != 0o005 and os.getuid() == 0:
+                above.chmod(0o755)
+        user.give(dock, outside)
+    play("docks", scene, user, far, dock, outside)
+
+
+def test_what_is_mounted_later(far: Path) -> None:
+    if os.getuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root, for a mount namespace of the test's own")
+    dock = far / "dock"
+    dock.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from scenes import docks\n"
+        "docks.what_is_mounted_since_is_refused_or_seen(*map(Path, sys.argv[1:]))\n"
+    )
+    words = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", code]
+    env = {
+        **os.environ,
+        "SANDBOX_ISOLATION": "auto",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+        "PYTHONWARNINGS": "ignore",
+    }
+    done = subprocess.run([*words, str(dock), "/"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(params=["auto", "landlock"])
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SANDBOX_ISOLATION", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def samples(far: Path) -> list[Path]:
+    found = [far / "dock" / f"{number}" for number in range(12)]
+    for path in found:
+        path.mkdir(parents=True)
+        (path / "file").write_text(path.name)
+    return found
+
+
+LOOK = """
+cat file; echo $$ > new
+test -z "$(ls -A .. | grep -vx "${PWD##*/}")" || echo +
+cat ../*/file
+"""
+
+
+def seen_by(path: Path, result: sandbox.Result) -> None:
+    """That one of them saw its own, and no other; with Landlock alone the names of others (+)."""
+    more = "+\n" if result.enforcement.isolation == "landlock" else ""
+    assert result.out == f"{path.name}{more}{path.name}", result
+    assert more == "" or any(weaker.part == "names" for weaker in result.enforcement.weaker)
+    assert (path / "new").exists()
+
+
+def test_a_batch_goes_from_one_to_the_next(isolation: str, samples: list[Path]) -> None:
+    """With Landlock alone each has a sandbox of its own, that is denied all others."""
+    commands = [Command(LOOK, path) for path in samples]
+    for done in run_many(commands, workspaces=samples[0].parent, concurrency=3):
+        assert done.result is not None, done.error
+        seen_by(samples[done.index], done.result)
+
+
+def test_a_batch_makes_no_more_sandboxes_than_run_at_a_time(
+    samples: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    made = []
+    start = Sandbox.__init__
+
+    def counted(self: Sandbox, *args: object, **how: object) -> None:
+        made.append(how)
+        start(self, *args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Sandbox, "__init__", counted)
+    commands = [Command(["true"], path) for path in samples * 5]
+    for done in run_many(commands, workspaces=samples[0].parent, concurrency=3):
+        assert done.result is not None and done.result.ok
+    assert len(made) == 3
+
+
+def test_a_workspace_that_is_none_is_one_command_s_error(samples: list[Path]) -> None:
+    commands = [Command(["cat", "file"], path) for path in samples[:3]]
+    commands.insert(1, Command(["true"], samples[0].parent / "gone"))
+    commands.insert(2, Command(["true"], "/etc"))
+    found = list(run_many(commands, workspaces=samples[0].parent, concurrency=2))
+    assert [done.error is None for done in found] == [True, False, False, True, True]
+    assert [done.result.out for done in found if done.result] == ["0", "1", "2"]
+
+
+def test_a_pool_does_too(isolation: str, samples: list[Path]) -> None:
+    with Pool(workspaces=samples[0].parent, concurrency=3) as pool:
+        futures = [pool.submit(LOOK, path) for path in samples]
+        for path, future in zip(samples, futures, strict=True):
+            seen_by(path, future.result(60))
+
+
+def test_run_finds_the_workspace_that_it_starts_in(isolation: str, samples: list[Path]) -> None:
+    dock = samples[0].parent
+    (samples[3] / "deeper").mkdir()
+    for path in samples[:4]:
+        seen_by(path, sandbox.run(LOOK, cwd=path, workspaces=dock))
+    result = sandbox.run("cat ../file; touch ../beside", cwd=samples[3] / "deeper", workspaces=dock)
+    assert result.out == "3" and (samples[3] / "beside").exists()
+
+
+def test_it_can_be_awaited(isolation: str, samples: list[Path]) -> None:
+    async def all_of_them() -> None:
+        dock = samples[0].parent
+        found = [aio.run(LOOK, cwd=path, workspaces=dock) for path in samples]
+        for path, result in zip(samples, await asyncio.gather(*found), strict=True):
+            seen_by(path, result)
+        if isolation == "auto":
+            async with aio.Sandbox(workspaces=dock) as box:
+                for path in samples[:3]:
+                    box.move(path)
+                    seen_by(path, await box.run(LOOK))
+
+    asyncio.run(all_of_them())
+
+
+def test_without_namespaces_it_says_so(monkeypatch: pytest.MonkeyPatch, far: Path) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
+    with pytest.raises(Unenforceable, match="namespaces"):
+        Sandbox(workspace_write(), workspaces=far)
