@@ -1,4 +1,4 @@
-"""What only shows in the long run: `make soak`, or this with --commands, --kills, --sandboxes.
+"""What only shows in the long run: `make soak`, or this with --commands, --many, --kills, ...
 
 Thousands of commands that end in every way, callers that are killed at any moment, sandboxes by the
 hundred; and then: is anything left, has anything grown? Fails with what it found. `test_soak.py`
@@ -8,6 +8,7 @@ runs a short one.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import os
 import random
@@ -18,11 +19,13 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import sandbox
+from sandbox import aio
 
 HELPER = b"sandcore-helper"
 CALLER = """
@@ -147,6 +150,91 @@ def commands(count: int, isolation: str, threads: int = 4) -> None:
         assert after[what] <= before[what], (what, before, after)
 
 
+def mixed(pick: random.Random) -> tuple[list[str], dict[str, Any], Callable[[Any], bool]]:
+    """Words and options of a command that is one of many, and whether a result is what it has."""
+    kind = pick.randrange(400)
+    if kind == 0:
+        return ["sleep", "30"], {"timeout": 0.02}, lambda result: result.timed_out
+    if kind < 5:
+        return ["sh", "-c", "kill -9 $$"], {}, lambda result: result.returncode == -9
+    if kind < 10:
+        words = ["sh", "-c", "setsid sleep 30 >/dev/null 2>&1 & exit 3"]
+        return words, {}, lambda result: result.returncode == 3
+    if kind < 20:
+        words = ["head", "-c", "70000", "/dev/zero"]
+        return words, {}, lambda result: len(result.stdout) == 70_000
+    if kind < 30:
+        return ["cat"], {"input": b"x" * 70_000}, lambda result: len(result.stdout) == 70_000
+    return ["/bin/true"], {}, lambda result: result.ok
+
+
+def flat(turn: Callable[[int], None], count: int) -> None:
+    """A tenth of it first; then the rest must leave all as it was."""
+    turn(count // 10)
+    before = state()
+    turn(count - count // 10)
+    after = state()
+    assert after["KiB"] - before["KiB"] < 8192, (before, after)
+    for what in ("fds", "threads", "mounts", "helpers"):
+        assert after[what] <= before[what], (what, before, after)
+
+
+def batch(count: int, isolation: str, at_once: int = 16) -> None:
+    """Many through ``run_many``: in one sandbox, each in one for itself, each in a workspace."""
+    os.environ["SANDBOX_ISOLATION"] = isolation
+    pick = random.Random(count)
+    with place() as workspace, sandbox.Sandbox(sandbox.workspace_write(workspace)) as box:
+        samples = workspace / "samples"
+        for number in range(50):
+            (samples / str(number)).mkdir(parents=True)
+
+        def run(share: int, each: bool, **how: Any) -> None:
+            right: dict[int, Callable[[Any], bool]] = {}
+
+            def commands() -> Iterator[sandbox.Command]:
+                for number in range(share):
+                    words, options, right[number] = mixed(pick)
+                    path = samples / str(number % 50) if each else None
+                    yield sandbox.Command(words, path, options)  # type: ignore[arg-type]
+
+            done = sandbox.run_many(commands(), concurrency=at_once, ordered=False, **how)
+            for one in done:
+                assert one.result is not None, one.error
+                assert right.pop(one.index)(one.result), one
+            assert not right
+
+        def turn(share: int) -> None:
+            run(share // 2, False, sandbox=box)
+            run(share // 4, False, workspace=workspace)
+            if isolation == "auto":  # else each is a sandbox more
+                run(share // 4, True, workspaces=samples)
+
+        flat(turn, count)
+
+
+def awaited(count: int, isolation: str, at_once: int = 16) -> None:
+    """Many through ``aio``, of which some are cancelled."""
+    os.environ["SANDBOX_ISOLATION"] = isolation
+    pick = random.Random(count)
+
+    async def serve(box: aio.Sandbox, left: Iterator[int]) -> None:
+        for _ in left:
+            if pick.randrange(500) == 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(box.run(["sleep", "30"]), 0.01)
+                continue
+            words, options, right = mixed(pick)
+            assert right(await box.run(words, **options)), words
+
+    async def act(share: int) -> None:
+        async with aio.Sandbox(sandbox.workspace_write(workspace)) as box:
+            left = iter(range(share))
+            await asyncio.gather(*[serve(box, left) for _ in range(at_once)])
+
+    with place() as workspace:
+        flat(lambda share: asyncio.run(act(share)), count)
+
+
 def kills(count: int, isolation: str) -> None:
     """Callers that are killed at any moment: of the start, too."""
     environ = os.environ | {"SANDBOX_ISOLATION": isolation}
@@ -199,6 +287,7 @@ def main() -> None:
     warnings.simplefilter("ignore", sandbox.SandboxWeakened)
     parser = argparse.ArgumentParser()
     parser.add_argument("--commands", type=int, default=50_000, help="in each isolation")
+    parser.add_argument("--many", type=int, default=1_000_000, help="through run_many and aio")
     parser.add_argument("--kills", type=int, default=500, help="in each isolation")
     parser.add_argument("--sandboxes", type=int, default=1_000)
     given = parser.parse_args()
@@ -207,6 +296,11 @@ def main() -> None:
         commands(given.commands, isolation)
         print(f"{isolation}: {given.kills} callers killed", flush=True)
         kills(given.kills, isolation)
+    for isolation, part in (("auto", 0.8), ("landlock", 0.2)):
+        share = int(given.many * part / 2)
+        print(f"{isolation}: {share} through run_many, {share} through aio", flush=True)
+        batch(share, isolation)
+        awaited(share, isolation)
     print(f"{given.sandboxes} sandboxes", flush=True)
     sandboxes(given.sandboxes, min(200, given.sandboxes))
     print("nothing is left, nothing has grown")

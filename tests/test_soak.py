@@ -20,6 +20,16 @@ def test_commands_that_end_in_every_way_leave_nothing_and_nothing_grows(isolatio
 
 
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
+def test_batches_of_thousands_leave_nothing_and_nothing_grows(isolation: str) -> None:
+    soak.batch(8000 if isolation == "auto" else 2000, isolation)
+
+
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
+def test_thousands_that_are_awaited_leave_nothing_and_nothing_grows(isolation: str) -> None:
+    soak.awaited(8000 if isolation == "auto" else 2000, isolation)
+
+
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
 def test_callers_that_are_killed_at_any_moment_leave_nothing(isolation: str) -> None:
     soak.kills(15, isolation)
 
