@@ -22,13 +22,14 @@ OURS := src tests tools $(wildcard bench demo) setup.py
 HELPER_TESTS := $(addprefix tests/test_,lanes.py namespaces.py)
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench sanitize lint format fuzz afl valgrind soak foreign vm clean kernel
+.PHONY: help build test demo bench versus sanitize lint format fuzz afl valgrind soak foreign vm clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
 	@echo 'make test      the tests (ARGS=... goes to pytest; JOBS=0 for one process)'
 	@echo 'make demo      a project and a misbehaving agent, confined'
 	@echo 'make bench     what confinement costs beside a bare C floor'
+	@echo 'make versus    beside the standard library and other sandboxes, which it installs; with plots'
 	@echo 'make sanitize  the tests of the C core under ASan and UBSan, of the helper under UBSan'
 	@echo 'make lint      ruff, mypy, stubtest, clang-format, strict warnings'
 	@echo 'make format    ruff and clang-format, in place'
@@ -67,6 +68,10 @@ demo: build kernel
 
 bench: build kernel
 	@$(BIN)/python bench/run.py
+
+versus: build kernel
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'matplotlib>=3.8'
+	@$(BIN)/python -W ignore bench/versus.py --install --plots docs/plots $(ARGS)
 
 sanitize: build kernel
 	@SANDCORE_SANITIZE=1 $(ASAN) $(TEST) $(CORE_TESTS) $(ARGS)

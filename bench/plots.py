@@ -11,8 +11,11 @@ OURS, STANDARD, PEERS = "#0b6e4f", "#888888", "#b4552d"
 
 
 def draw(saved: dict[str, Any], place: Path) -> list[Path]:
-    """Draws what a run has saved; the same figures give the same files."""
-    import matplotlib
+    """Draws what a run has saved; the same figures give the same files. None without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "sandcore"

@@ -41,7 +41,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 COMMAND = ["/bin/true"]
 IN_FLIGHT = (1, 2, 8, 64, 512)
-SECONDS = 1.2  # of one turn, as long as it takes no fewer commands than are in flight
+SECONDS = 0.8  # of one turn, as long as it takes no fewer commands than are in flight
 MOST_COMMANDS = 2000
 SLOW = 20.0  # floors: what takes longer is not asked for hundreds at a time
 STANDARD = ("posix_spawn", "subprocess.run", "asyncio subprocess")
@@ -374,7 +374,7 @@ def main() -> None:
     place = ROOT / "build" / "peers"
     python = peers.install(place) if given.install else place / "bin" / "python"
     console = Console()
-    rounds, flights = (2, IN_FLIGHT[:3]) if given.quick else (7, IN_FLIGHT)
+    rounds, flights = (2, IN_FLIGHT[:3]) if given.quick else (5, IN_FLIGHT)
     # Neither in /tmp nor in /var/tmp, which some peers hide.
     home = Path(tempfile.mkdtemp(prefix="versus-", dir=ROOT / "build"))
     home.chmod(0o755)
@@ -396,7 +396,8 @@ def main() -> None:
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(saved, indent=1))
     drawn = plots.draw(saved, given.plots)
-    console.print(f"saved in {given.json}, drawn in {', '.join(map(str, drawn))}")
+    console.print(f"saved in {given.json}")
+    console.print(f"drawn: {', '.join(map(str, drawn)) or 'nothing, for want of matplotlib'}")
     shutil.rmtree(home, ignore_errors=True)
 
 
