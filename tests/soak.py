@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from scenekit import open_fds
+
 import sandbox
 from sandbox import aio
 
@@ -74,7 +76,7 @@ def state() -> dict[str, int]:
     gc.collect()
     status = Path("/proc/self/status").read_text()
     return {
-        "fds": len(os.listdir("/proc/self/fd")),
+        "fds": len(open_fds()),
         "threads": threading.active_count(),
         "KiB": int(status.split("VmRSS:")[1].split()[0]),
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),

@@ -16,6 +16,7 @@ import pytest
 import trio
 import uvloop
 from lanekit import wait_for
+from scenekit import open_fds
 from spacekit import MARK, marked, new_mark
 
 import sandbox
@@ -52,7 +53,7 @@ def nothing_is_kept() -> Iterator[None]:
 
 
 def fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(open_fds())
 
 
 def threads() -> int:

@@ -113,7 +113,7 @@ def test_words_alone_give_a_guess_where_the_output_was_not_seen(
     barred = workspace_write(workspace).with_deny(workspace / "a.txt")
     closed = resolve(barred, str(workspace), str(outside), "")
     named = ["cat", "-n", "b.txt", "a.txt"]
-    (guess,) = guesses(named, given._replace(resolved=closed), "namespaces")
+    (guess,) = guesses(named, given._replace(base=closed), "namespaces")
     assert (guess.what, guess.rule) == (f"{workspace}/a.txt", f"deny: {workspace}/a.txt")
     assert guesses(["git", "log"], given, "namespaces") == ()
     assert guesses(["git", "commit"], given, "landlock") == ()

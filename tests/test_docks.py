@@ -16,6 +16,7 @@ from scenekit import play
 import sandbox
 from sandbox import Command, Sandbox, Unenforceable, aio, run_many, workspace_write
 from sandbox.pool import Pool
+from sandbox.shared import Shelf
 
 SCENES = (
     "it_is_written_and_the_others_are_not_there",
@@ -35,6 +36,17 @@ SCENES = (
     "nothing_grows",
     "policies_that_mean_something_else_are_refused",
     "refusals_are_explained",
+    "by_the_name_of_a_link_it_is_the_same",
+    "a_link_to_what_is_missing_does_not_open_it",
+    "a_pointer_into_what_may_be_written_takes_a_sandbox_of_its_own",
+    "one_that_cannot_be_listed_is_protected_all_the_same",
+    "the_way_to_them_stays_where_it_may_be_written",
+    "many_of_them_take_no_protection_from_others",
+    "one_with_hundreds_of_repositories_takes_a_sandbox_of_its_own",
+    "what_is_refused_or_interrupted_leaves_none_and_the_next_one_comes",
+    "what_is_not_told_of_is_in_the_results",
+    "who_has_joined_stays",
+    "threads_may_move_it",
 )
 
 
@@ -135,6 +147,49 @@ def test_a_batch_makes_no_more_sandboxes_than_run_at_a_time(
     for done in run_many(commands, workspaces=samples[0].parent, concurrency=3):
         assert done.result is not None and done.result.ok
     assert len(made) == 3
+
+
+def test_a_workspace_that_is_none_costs_no_sandbox(
+    samples: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does an interrupt lose one."""
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    shelf, dock, policy = Shelf(), samples[0].parent, workspace_write()
+    slots = []
+    for path in (samples[0], dock / "gone", samples[1], "/etc", samples[2]):
+        try:
+            slot = shelf.borrow_for(policy, str(path), dock)
+        except sandbox.PolicyError:
+            continue
+        slots.append(slot.sandbox)
+        shelf.give_back(slot)
+    assert len(set(slots)) == 1 and len(slots) == 3
+
+    def interrupted(*_: object, **how: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sandbox, "move", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            shelf.borrow_for(policy, str(samples[0]), dock)
+    assert shelf._slots == {}
+    shelf.close()
+
+
+def test_elsewhere_than_in_there_is_refused_in_each_isolation(
+    isolation: str, samples: list[Path], far: Path
+) -> None:
+    other = far / "other"
+    other.mkdir()
+    for path in (other, samples[0].parent):
+        with pytest.raises(sandbox.WorkspaceRefused):
+            sandbox.run("touch x", cwd=path, workspaces=samples[0].parent)
+    assert not (other / "x").exists()
+    link = far / "link"
+    link.symlink_to(samples[0].parent)
+    (samples[1] / "sub").mkdir()
+    for path in (link / "1" / "sub", samples[1] / "sub"):
+        assert sandbox.run("cat ../file", cwd=path, workspaces=link).out == "1"
 
 
 def test_a_workspace_that_is_none_is_one_command_s_error(samples: list[Path]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from lanekit import wait_for
+from scenekit import open_fds
 from spacekit import MARK, marked, new_mark
 
 import sandbox
@@ -40,7 +41,7 @@ def box(isolation: str, workspace: Path) -> Iterator[Sandbox]:
 
 
 def fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(open_fds())
 
 
 def threads() -> int:

@@ -22,6 +22,7 @@ from typing import IO, Any
 import pytest
 from conftest import AsUser
 from lanekit import DAEMON, MARK, PYTHON, alive, gone, kill_all, new_mark, wait_for
+from scenekit import open_fds
 
 import sandbox
 from sandbox import DEVNULL, PIPE, STDOUT
@@ -203,7 +204,7 @@ def test_what_makes_no_sense_is_named_and_leaves_no_fd(
     box: sandbox.Sandbox, options: dict[str, Any], culprit: str
 ) -> None:
     fine(box)
-    before = os.listdir("/proc/self/fd")
+    before = open_fds()
     with pytest.raises(sandbox.InvalidArgument) as raised:
         box.popen(["true"], **options)
     assert raised.value.name == culprit
@@ -211,7 +212,7 @@ def test_what_makes_no_sense_is_named_and_leaves_no_fd(
         box.popen(["true"], input=b"x")  # type: ignore[call-overload]
     with pytest.raises(sandbox.InvalidLimit):
         box.popen(["true"], timeout=-1)
-    assert os.listdir("/proc/self/fd") == before
+    assert open_fds() == before
 
 
 @pytest.mark.parametrize(
@@ -227,11 +228,11 @@ def test_what_cannot_start_says_so_at_once_and_leaves_nothing(
     box: sandbox.Sandbox, args: list[str], cwd: str | None, kind: type[Exception]
 ) -> None:
     fine(box)
-    before = os.listdir("/proc/self/fd")
+    before = open_fds()
     for _ in range(3):
         with pytest.raises(kind):
             box.popen(args, cwd=cwd, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-    assert os.listdir("/proc/self/fd") == before and not box._attendants
+    assert open_fds() == before and not box._attendants
     fine(box)
 
 
@@ -457,7 +458,7 @@ def test_a_time_limit_that_is_not_reached_is_none(box: sandbox.Sandbox) -> None:
 
 
 def test_a_closed_sandbox_ends_what_runs_in_it_and_says_so(workspace: Path, mark: str) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_fds()
     box = sandbox.Sandbox(sandbox.workspace_write(workspace))
     process = box.popen("setsid sleep 1000 & echo x > .envrc; sleep 1000", env={MARK: mark})
     wait_for((workspace / ".envrc").exists)
@@ -475,7 +476,7 @@ def test_a_closed_sandbox_ends_what_runs_in_it_and_says_so(workspace: Path, mark
     box.close()
     with pytest.raises(sandbox.InvalidArgument, match="closed"):
         box.popen(["true"])
-    assert os.listdir("/proc/self/fd") == before and not os.path.exists(box.resolved.tmp)
+    assert open_fds() == before and not os.path.exists(box.resolved.tmp)
 
 
 def test_a_command_goes_on_when_its_sandbox_is_confined_anew_and_ends_with_it(
@@ -571,7 +572,7 @@ def test_an_object_that_is_dropped_takes_its_tree_along_and_frees_its_place(
         wait_for(lambda: len(alive(mark)) == 3)
 
     fine(box)
-    before = os.listdir("/proc/self/fd"), threading.active_count()
+    before = open_fds(), threading.active_count()
     for cycle in (False, True):
         dropped(cycle)
         gc.collect()
@@ -579,7 +580,7 @@ def test_an_object_that_is_dropped_takes_its_tree_along_and_frees_its_place(
         wait_for(lambda: not box._attendants)
         assert not (workspace / ".envrc").exists()
     fine(box)
-    assert (os.listdir("/proc/self/fd"), threading.active_count()) == before
+    assert (open_fds(), threading.active_count()) == before
 
 
 def test_the_process_keeps_its_sandbox(workspace: Path) -> None:
@@ -709,9 +710,9 @@ def test_a_hundred_leave_nothing_behind(box: sandbox.Sandbox, mark: str) -> None
                     two.wait(20)
 
     some()
-    before = os.listdir("/proc/self/fd"), threading.active_count(), len(box._attendants)
+    before = open_fds(), threading.active_count(), len(box._attendants)
     some()
-    assert (os.listdir("/proc/self/fd"), threading.active_count(), len(box._attendants)) == before
+    assert (open_fds(), threading.active_count(), len(box._attendants)) == before
     assert alive(mark) == []
 
 

@@ -157,6 +157,37 @@ def test_a_forked_copy_hears_for_itself(told: None, home: Path) -> None:
     assert not resting.holds()
 
 
+def test_a_forked_copy_does_not_rest_on_what_its_parent_was_told(told: None, home: Path) -> None:
+    """What the parent knows to rest may have changed before the fork, and not been taken."""
+    resting = Resting([str(home / "missing")])
+    assert resting.holds()
+    (home / "missing").touch()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if resting.holds() else 0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert not resting.holds()
+
+
+def test_one_directory_under_two_names(told: None, home: Path, mode: str) -> None:
+    """As a bind mount gives it; here by `..`."""
+    resting = Resting([str(home / "missing"), str(home / "a" / ".." / "gone")])
+    assert resting.holds()
+    (home / "missing").touch()
+    assert not resting.holds()
+
+
+def test_what_a_link_leads_to_is_looked_at(
+    told: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.backends.resting._LOOK", 1e9)
+    (home / "link").symlink_to("a")
+    resting = Resting([str(home / "link" / "missing")])
+    assert resting.holds() and resting.holds()
+    (home / "a" / "missing").touch()
+    assert not resting.holds()
+
+
 def watched() -> int:
     """The number of directories of which this process is told."""
     count = 0

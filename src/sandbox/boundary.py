@@ -59,7 +59,7 @@ class Boundary:
         self.closed = False
         self._joints: weakref.WeakSet[Joint] = weakref.WeakSet()
         self._confinement: Confinement | None = None
-        self._lying: Workspace | None = None  # in the dock
+        self._moving = ForkLock()
         self._confinement = self._first(policy, workspace, place, docks)
         warn_once(self._confinement.enforcement)
 
@@ -79,6 +79,7 @@ class Boundary:
                 home, more = os.path.expanduser("~"), account_homes()
                 self._question = Question(policy, workspace, home, self._tmp, more, place, docks)
                 self._base = self._backend.resolve(self._question, isolation)
+                self._dock = _identity(self._base.dock)
                 return self._backend.start(self._base, isolation)
             except IsolationRefused as error:
                 refused = error
@@ -91,20 +92,20 @@ class Boundary:
     @property
     def resolved(self) -> ResolvedPolicy:
         """The policy with real paths."""
-        lying = self._lying
-        return docked(self._base, lying) if lying is not None else self._base
+        base, lying = self.policy
+        return docked(base, lying) if lying is not None else base
 
     @property
     def policy(self) -> tuple[ResolvedPolicy, Workspace | None]:
         """The policy with real paths, without the workspace that lies in its dock; and that."""
-        return self._base, self._lying
+        confinement = self._confinement
+        return self._base, confinement.lying if confinement is not None else None
 
     @property
     def workspace(self) -> str:
         """That of the policy, or the one that lies in the dock; the dock where none does."""
-        if self._lying is not None:
-            return self._lying.path
-        return self._base.workspace or self._base.dock
+        base, lying = self.policy
+        return lying.path if lying is not None else base.workspace or base.dock
 
     @property
     def enforcement(self) -> Enforcement:
@@ -131,34 +132,40 @@ class Boundary:
         place = self._base.workspace or self._base.dock or None
         now = self._question._replace(tmp=self._tmp, workspace=place)
         later = self._backend.resolve(now, self.isolation)
+        if _identity(later.dock) != self._dock:
+            cause = "another directory is where the workspaces were"
+            raise Unenforceable("workspaces=", cause, "a new sandbox")
         try:
             made = self._backend.start(narrowed(self._base, later), self.isolation)
         except IsolationRefused as refused:
             part = f"isolation {self.isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None
-        if self._lying is not None:
-            self._lying = made.dock(self._base, self._lying.path)
+        lying = self.policy[1]
+        if lying is not None:
+            try:
+                made.dock(self._base, lying.path)
+            except BaseException:
+                made.close()
+                raise
         return made
 
     def dock(self, workspace: str, wait: bool) -> None:
-        """Another workspace in the dock; see ``Sandbox.move``."""
+        """Another workspace in the dock, empty: none; see ``Sandbox.move``."""
         if not self._base.dock:
             raise InvalidArgument("workspace", workspace, "the sandbox has its own", "workspaces=")
-        self._lying = None  # until another one is there
-        confinement = self._confinement
-        for _ in range(2):
-            if confinement is None or self._owner != os.getpid():
-                confinement = self.current()
-            try:
-                found = confinement.dock(self._base, workspace)
-                if wait:
-                    confinement.settle()
-            except ConfinementLost as lost:
-                confinement.close()
-                confinement, why = None, str(lost)
-                continue
-            self._lying = found
-            return
+        with self._moving.held:
+            confinement, why = self._confinement, ""
+            for _ in range(2):
+                if confinement is None or self._owner != os.getpid():
+                    confinement = self.current()
+                try:
+                    confinement.dock(self._base, workspace)
+                    if wait:
+                        confinement.settle()
+                    return
+                except ConfinementLost as lost:
+                    confinement.close()
+                    confinement, why = None, str(lost)
         raise SandboxLost(why)
 
     def _move_in(self) -> None:
@@ -225,3 +232,9 @@ class Boundary:
         for joint in list(self._joints):
             joint.close()
         return confinement if self._owner == os.getpid() else None
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Which directory a path is; a path that is empty is none."""
+    found = os.stat(path) if path else None
+    return (found.st_dev, found.st_ino) if found is not None else (0, 0)

@@ -11,23 +11,17 @@ from __future__ import annotations
 import os
 import stat
 from bisect import insort
-from collections.abc import Container
 from dataclasses import replace
 from typing import NamedTuple
 
-from sandbox.backends.search import (
-    NO_REPOSITORIES,
-    find_repositories,
-    list_directory,
-    literal_part,
-)
+from sandbox.backends.search import NO_REPOSITORIES, find_repositories, literal_part
 from sandbox.entries import Access
 from sandbox.errors import InvalidArgument, WorkspaceRefused
 from sandbox.paths import below, follow, has_pattern, real
 from sandbox.protected import leads_to
 from sandbox.resolve import Place, ResolvedPolicy
 
-__all__ = ["Workspace", "dock_of", "docked", "look"]
+__all__ = ["NotDocked", "Workspace", "dock_of", "docked", "look", "named"]
 
 _REASON = "other workspaces are there"
 _SHARED = ("/tmp", "/run")  # a sandbox has its own
@@ -45,7 +39,6 @@ def dock_of(resolved: ResolvedPolicy) -> ResolvedPolicy:
         protected=tuple(path for path in resolved.protected if not below(path, dock)),
         more_protected=tuple(path for path in resolved.more_protected if not below(path, dock)),
         nested=tuple(path for path in resolved.nested if not below(path, dock)),
-        all_nested=True,
         workspace="",
         dock=dock,
     )
@@ -69,6 +62,10 @@ def _check(resolved: ResolvedPolicy, dock: str) -> None:
             raise InvalidArgument("workspaces", dock, cause, "a sandbox for each workspace")
 
 
+class NotDocked(WorkspaceRefused):
+    """One that this sandbox cannot be given; a sandbox of its own can."""
+
+
 class Workspace(NamedTuple):
     """One of them, as it was found.
 
@@ -85,30 +82,65 @@ class Workspace(NamedTuple):
     complete: bool
 
 
-def look(dock: str, workspace: str, names: tuple[str, ...]) -> Workspace:
-    """Finds out what is to be protected. Raises ``WorkspaceRefused`` and ``InvalidPath``."""
-    path, which = _named(dock, workspace)
-    listing = list_directory(path)
-    listed = {*listing.names, *listing.links}
-    near = {name: f"{path}/{name}" for name in names}
-    present = [name for name in names if _is_listed(path, name, listed)]
-    there = [near[name] for name in present]
+def named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
+    """The real path of a directory right in the dock, and which one it is.
+
+    Raises ``WorkspaceRefused`` and ``InvalidPath``.
+    """
+    above, _, name = workspace.rpartition("/")
+    if above != dock or name in ("", ".", ".."):
+        workspace = real(workspace, "workspace")
+        above = os.path.dirname(workspace)
+    try:
+        found = os.lstat(workspace)
+    except OSError as error:
+        raise WorkspaceRefused(workspace, error.strerror or str(error), "create it") from None
+    if above != dock or not stat.S_ISDIR(found.st_mode):
+        cause = f"it is no directory in {dock} itself"
+        raise WorkspaceRefused(workspace, cause, "name one that is")
+    return workspace, found
+
+
+def look(base: ResolvedPolicy, path: str, which: os.stat_result) -> Workspace:
+    """Finds out what is to be protected in one. Raises ``WorkspaceRefused``."""
+    names = base.policy.protected
+    try:
+        present, directories = _listed(path, names)
+    except OSError as error:
+        raise WorkspaceRefused(path, f"it cannot be listed ({error.strerror})") from None
+    there = [f"{path}/{name}" for name in present]
+    absent = [f"{path}/{name}" for name in names if name not in present]
     behind = [one for name in present for one in leads_to(path, name)]
     complete = True
-    if ".git" in names and any(name not in NO_REPOSITORIES for name in listing.directories):
+    if ".git" in names and not directories <= NO_REPOSITORIES:
         found = find_repositories([path])
         there += found.paths
         complete = found.complete
-    inside = [one for one in behind if below(one, path)]
-    there += [one for one in inside if one not in there]
-    absent = [one for one in near.values() if one not in there]
-    outside = [one for one in behind if one not in inside]
-    return Workspace(path, which, tuple(there), tuple(absent), tuple(outside), complete)
+    for one in behind:
+        if not below(one, path):
+            if base.access(one) is Access.WRITE:
+                cause = f"what a pointer in it leads to may be written: {one}"
+                raise NotDocked(path, cause, "a sandbox of its own")
+        elif one not in there and one not in absent:
+            (there if os.path.lexists(one) else absent).append(one)
+    outside = tuple(one for one in behind if not below(one, path))
+    return Workspace(path, which, tuple(there), tuple(absent), outside, complete)
 
 
-def _is_listed(path: str, name: str, listed: Container[str]) -> bool:
-    first = name.partition("/")[0]
-    return first in listed and (first == name or os.path.lexists(f"{path}/{name}"))
+def _listed(path: str, names: tuple[str, ...]) -> tuple[set[str], set[str]]:
+    """Those of the names that are there, and the directories in one; a look at each, if need be."""
+    found, directories = set[str](), set[str]()
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                found.add(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    directories.add(entry.name)
+    except PermissionError:  # it may be passed, and so may commands
+        return {name for name in names if os.path.lexists(f"{path}/{name}")}, {"?"}
+    near = {name for name in names if name in found}
+    deeper = [name for name in names if "/" in name and name.partition("/")[0] in found]
+    return near | {name for name in deeper if os.path.lexists(f"{path}/{name}")}, directories
 
 
 def docked(first: ResolvedPolicy, found: Workspace) -> ResolvedPolicy:
@@ -120,22 +152,6 @@ def docked(first: ResolvedPolicy, found: Workspace) -> ResolvedPolicy:
         places=tuple(places),
         writable=(found.path, *first.writable),
         protected=(*found.there, *found.absent, *found.behind, *first.protected),
-        all_nested=found.complete,
+        all_nested=first.all_nested and found.complete,
         workspace=found.path,
     )
-
-
-def _named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
-    """The real path of a directory in the dock itself, and which one it is."""
-    above, _, name = workspace.rpartition("/")
-    if above != dock or name in ("", ".", ".."):
-        workspace = real(workspace, "workspace")
-        above = os.path.dirname(workspace)
-    try:
-        found = os.lstat(workspace)
-        if above == dock and stat.S_ISDIR(found.st_mode):
-            return workspace, found
-        cause, mend = f"it is no directory in {dock} itself", "a sandbox of its own"
-    except OSError as error:
-        cause, mend = error.strerror or str(error), "create it"
-    raise WorkspaceRefused(workspace, cause, mend)

@@ -17,6 +17,7 @@ from sandbox.boundary import Boundary
 from sandbox.denial import Denial
 from sandbox.denials import Asked
 from sandbox.diagnose import explain_start
+from sandbox.docks import Workspace
 from sandbox.environ import Plan
 from sandbox.errors import InvalidArgument, SandboxLost
 from sandbox.files import Files
@@ -60,7 +61,10 @@ def needs_workspace(policy: SandboxPolicy) -> bool:
 
 
 class Ready(NamedTuple):
-    """A command that is ready to run: its program, where it starts, its limits and its seat."""
+    """A command that is ready to run: its program, where it starts, its limits and its seat.
+
+    ``policy``: with real paths, and the workspace that lies in its dock.
+    """
 
     args: Args
     name: bytes
@@ -68,6 +72,7 @@ class Ready(NamedTuple):
     limits: Limits
     seat: Seat
     request: Request
+    policy: tuple[ResolvedPolicy, Workspace | None]
 
 
 class Sandbox(Files):
@@ -147,13 +152,14 @@ class Sandbox(Files):
     def move(self, workspace: Any, *, wait: bool = True) -> None:
         """Takes another workspace, one of those in ``workspaces``, in the place of the last.
 
+        None: no other; what lies there leaves.
         What commands left in /tmp and /dev/shm is removed, so that the next ones find nothing of
         the last workspace's. Raises ``InvalidArgument`` while a command runs (or goes on) and in a
         sandbox without ``workspaces``, ``WorkspaceRefused`` for what is none of them, or cannot be
         had here; then there is none until the next move. ``SandboxLost`` when it was lost.
         ``wait``: until it is there; else the next command waits, and raises what is found out then.
         """
-        self._boundary.dock(working_directory(workspace), wait)
+        self._boundary.dock(working_directory(workspace) if workspace is not None else "", wait)
 
     def clear(self) -> None:
         """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
@@ -231,7 +237,7 @@ class Sandbox(Files):
         except BaseException:
             seat.leave()
             raise
-        return Ready(args, words[0], place, limits, seat, request)
+        return Ready(args, words[0], place, limits, seat, request, self._boundary.policy)
 
     def result(
         self,
@@ -247,7 +253,7 @@ class Sandbox(Files):
             raise explain_start(
                 outcome.stage, outcome.errno, outcome.detail, programs, name, ready.place
             )
-        base, lying = self._boundary.policy
+        base, lying = ready.policy
         asked = Asked(base, ready.place, ready.limits, ready.request.timeout, lying)
         return result_of(ready.args, outcome, denials, enforcement, asked)
 

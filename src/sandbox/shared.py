@@ -12,8 +12,9 @@ import os
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
+from sandbox.docks import NotDocked, named
 from sandbox.environ import home
-from sandbox.errors import SandboxException, SandboxLost, Unenforceable
+from sandbox.errors import PolicyError, SandboxException, Unenforceable
 from sandbox.live import Sandbox, checked, needs_workspace
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -90,27 +91,28 @@ class Shelf:
         workspace = _workspace_in(dock, place)
         key = (policy, dock, "workspaces", home())
         slot = self._idle_slot(key)
-        if slot is not None:
-            try:
-                slot.sandbox.move(workspace, wait=_is_mount(dock, workspace))
-                return slot
-            except (SandboxException, OSError):  # a new one may see what this one cannot
-                self._discard(slot)
-                existing_directory(workspace)
         try:
-            slot = Slot(key, Sandbox(policy, workspaces=dock))
+            if slot is None:
+                slot = Slot(key, Sandbox(policy, workspaces=dock))
+                with self._lock.held:
+                    self._slots.setdefault(key, []).append(slot)
+            slot.sandbox.move(workspace, wait=False)
+            return slot
         except Unenforceable as refused:
             if refused.part != "workspaces=":
                 raise
-            return self.borrow(policy.with_deny(dock), workspace)
-        try:
-            slot.sandbox.move(workspace, wait=_is_mount(dock, workspace))
-        except BaseException:
-            slot.sandbox.close()
+            self._discard(slot)  # what is there now, a new one sees
+        except NotDocked:
+            self._discard(slot)
+        except PolicyError:
+            if slot is not None:
+                self.give_back(slot)
             raise
-        with self._lock.held:
-            self._slots.setdefault(key, []).append(slot)
-        return slot
+        except BaseException:
+            self._discard(slot)
+            raise
+        named(os.path.realpath(dock), workspace)
+        return self.borrow(policy.with_deny(dock), workspace)
 
     def _idle_slot(self, key: tuple[Any, ...]) -> Slot | None:
         with self._lock.held:
@@ -122,18 +124,24 @@ class Shelf:
                     return slot
         return None
 
-    def _discard(self, slot: Slot) -> None:
-        with self._lock.held:
-            self._remove(slot)
-        slot.sandbox.close()
+    def _discard(self, slot: Slot | None) -> None:
+        if slot is not None:
+            with self._lock.held:
+                self._remove(slot)
+            slot.sandbox.close()
 
     def give_back(self, slot: Slot) -> None:
         """Says that a command is done with a sandbox."""
         spoiled = False
         if slot.exclusive:
             try:
-                slot.sandbox.clear()
-            except SandboxLost:
+                if slot.sandbox.resolved.dock:
+                    slot.sandbox.move(
+                        None, wait=False
+                    )  # nor is its file system held by an idle one
+                else:
+                    slot.sandbox.clear()
+            except SandboxException:
                 spoiled = True
         with self._lock.held:
             slot.users -= 1
@@ -171,18 +179,11 @@ class Shelf:
 
 def _workspace_in(dock: str, place: str) -> str:
     """The directory right in a dock that a place is, or is in; else the place."""
-    start = dock.rstrip("/") + "/"
-    if place.startswith(start):
-        return start + place[len(start) :].partition("/")[0]
+    for above in (dock, os.path.realpath(dock)):
+        start = above.rstrip("/") + "/"
+        if place.startswith(start):
+            return start + place[len(start) :].partition("/")[0]
     return place
-
-
-def _is_mount(dock: str, workspace: str) -> bool:
-    """Whether a sandbox may see another directory there, which then is to be heard at once."""
-    try:
-        return os.stat(dock).st_dev != os.lstat(workspace).st_dev
-    except OSError:
-        return True
 
 
 _shelf = Shelf()  # the one state of the module: what makes `run` cheap the second time

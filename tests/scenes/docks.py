@@ -11,14 +11,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from scenekit import PYTHON, errors_of, opened, started, until
 
 import sandbox
 from sandbox import Command, Sandbox, SandboxException, WorkspaceRefused, run_many, workspace_write
+from sandbox.shared import Shelf
 from scenes.litter import is_gone
 
 _DENIED, _READ_ONLY, _MISSING = errno.EACCES, errno.EROFS, errno.ENOENT
@@ -353,7 +356,7 @@ def nothing_grows(w: Path, o: Path) -> None:
 
 def what_is_mounted_since_is_refused_or_seen(w: Path, o: Path) -> None:
     """In a mount namespace of this test's own."""
-    one, _ = made(w)
+    one, other = made(w)
     with Sandbox(workspace_write(), workspaces=w) as box:
         box.move(one)
         assert _LIBC.mount(b"none", bytes(one), b"tmpfs", 0, None) == 0
@@ -364,7 +367,7 @@ def what_is_mounted_since_is_refused_or_seen(w: Path, o: Path) -> None:
                 box.move(one, wait=wait)
                 result = box.run("cat file")
             except WorkspaceRefused as error:
-                assert "another directory" in str(error)
+                assert "was mounted there" in str(error)
                 continue
             raise AssertionError(f"{result.out} was taken for it")
     command = Command(["cat", "file"], one)
@@ -374,6 +377,22 @@ def what_is_mounted_since_is_refused_or_seen(w: Path, o: Path) -> None:
         box.move(one)
         assert box.run("cat file; echo more > more").out == "mounted"
         assert (one / "more").exists()
+        (other / "data").mkdir()
+        (w.parent / "dataset").mkdir()
+        (w.parent / "dataset" / "x").write_text("data")
+        source, target = bytes(w.parent / "dataset"), bytes(other / "data")
+        assert _LIBC.mount(source, target, None, 4096, None) == 0
+        assert isinstance(refused(box.move, other), WorkspaceRefused)
+        box.move(one)  # of which nothing was mounted
+    boxes = Shelf()
+    for _ in range(2):
+        slot = boxes.borrow_for(workspace_write(), str(other), w)
+        assert slot.sandbox.run("cat data/x", cwd=other).out == "data"
+        boxes.give_back(slot)
+    assert _LIBC.mount(source, bytes(other), None, 4096, None) == 0
+    slot = boxes.borrow_for(workspace_write(), str(other), w)
+    assert slot.sandbox.run("cat x", cwd=other).out == "data"
+    boxes.close()
 
 
 def policies_that_mean_something_else_are_refused(w: Path, o: Path) -> None:
@@ -420,3 +439,193 @@ def refusals_are_explained(w: Path, o: Path) -> None:
         assert denial.rule == f"protected: {one}/.git"
         box.move(two)
         assert str(one) not in str(box.run(["touch", "/etc/x"]).denials)
+
+
+def by_the_name_of_a_link_it_is_the_same(w: Path, o: Path) -> None:
+    """One that is outside; what is protected is looked after where it leads."""
+    (one,) = made(w, "one")
+    link = o / "link"
+    link.symlink_to(one)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(link)
+        result = box.run("echo evil > .envrc; mkdir .vscode")
+        assert {denial.change for denial in result.denials} == {"planted"}
+        (one / ".mcp.json").write_text("mine")
+        assert errors_of(box, ".mcp.json", flags="O_WRONLY") == [_READ_ONLY]
+    assert not (one / ".envrc").exists() and not (one / ".vscode").exists()
+
+
+def a_link_to_what_is_missing_does_not_open_it(w: Path, o: Path) -> None:
+    (one,) = made(w, "one")
+    (one / "conf").mkdir()
+    (one / ".envrc").symlink_to("conf/envrc")
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(one)
+        result = box.run("echo evil > conf/envrc")
+        assert "planted" in {denial.change for denial in result.denials}, result
+    assert not (one / "conf" / "envrc").exists()
+
+
+def a_pointer_into_what_may_be_written_takes_a_sandbox_of_its_own(w: Path, o: Path) -> None:
+    (one,) = made(w, "one")
+    cache = o / "cache"
+    (cache / "x.git" / "worktrees" / "one").mkdir(parents=True)
+    (cache / "x.git" / "config").write_text("mine")
+    (one / ".git").write_text(f"gitdir: {cache}/x.git/worktrees/one\n")
+    (cache / "x.git" / "worktrees" / "one" / "commondir").write_text("../..\n")
+    policy = workspace_write().with_write(cache)
+    with Sandbox(policy, workspaces=w) as box:
+        assert "a sandbox of its own" in str(refused(box.move, one))
+    command = Command(f"echo evil > {cache}/x.git/config; echo free > {cache}/free", one)
+    (done,) = run_many([command], policy, workspaces=w)
+    assert done.result is not None and (cache / "free").exists(), done
+    assert (cache / "x.git" / "config").read_text() == "mine"
+
+
+def one_that_cannot_be_listed_is_protected_all_the_same(w: Path, o: Path) -> None:
+    (one,) = made(w, "one")
+    (one / ".git" / "hooks").mkdir(parents=True)
+    one.chmod(0o311)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(one)
+        flags = "O_WRONLY | os.O_CREAT"
+        assert errors_of(box, ".git/hooks/x", "free", flags=flags) == [_READ_ONLY, 0]
+        result = box.run("mkdir .vscode")
+        assert {denial.change for denial in result.denials} == {"planted"}
+    one.chmod(0o755)
+
+
+def the_way_to_them_stays_where_it_may_be_written(w: Path, o: Path) -> None:
+    dock = w / "runs" / "samples"
+    for name in ("one", "two"):
+        (dock / name).mkdir(parents=True)
+        (dock / name / "secret").write_text(name)
+    with Sandbox(workspace_write().with_write(w), workspaces=dock) as box:
+        box.move(dock / "one")
+        script = f"mkdir -p {w}/n/samples/one && mv {w}/runs {w}/x && mv {w}/n {w}/runs"
+        assert box.run(script).returncode != 0
+        assert errors_of(box, f"{dock}/two/secret", f"{w}/free") == [_MISSING, _MISSING]
+        (w / "runs").rename(w / "away")  # the host may; then these are other ones
+        (w / "runs").mkdir()
+        dock.mkdir()
+        refused(box.run, "true")
+
+
+def many_of_them_take_no_protection_from_others(w: Path, o: Path) -> None:
+    made(w, *(f"{number}" for number in range(300)))
+    cache = o / "cache"
+    (cache / "p" / ".git").mkdir(parents=True)
+    with Sandbox(workspace_write().with_write(cache), workspaces=w) as box:
+        box.move(w / "7")
+        name = f"{cache}/p/.git/config"
+        assert errors_of(box, name, flags="O_WRONLY | os.O_CREAT") == [_READ_ONLY]
+
+
+def one_with_hundreds_of_repositories_takes_a_sandbox_of_its_own(w: Path, o: Path) -> None:
+    (one,) = made(w, "one")
+    for number in range(240):
+        (one / f"repository-{number:040}" / ".git").mkdir(parents=True)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        assert "a sandbox of its own" in str(refused(box.move, one))
+    command = Command("touch repository-*7/.git/x; touch free", one)
+    (done,) = run_many([command], workspaces=w)
+    assert done.result is not None and (one / "free").exists(), done
+    assert not list(one.glob("*/.git/x"))
+
+
+def what_is_refused_or_interrupted_leaves_none_and_the_next_one_comes(w: Path, o: Path) -> None:
+    one, two = made(w)
+
+    def nothing_lies_there() -> None:
+        assert box.resolved.workspace == "" and box.run(f"pwd; ls {w}").out == f"{w}\n"
+
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        berth = box._boundary._confinement._berth  # type: ignore[union-attr]
+        ask = berth._ask
+
+        def lie(found: Any) -> None:
+            ask(found._replace(which=os.stat(two)))
+
+        def interrupt(found: Any) -> None:
+            ask(found)
+            raise KeyboardInterrupt
+
+        box.move(one)
+        berth._ask = lie
+        assert "another directory" in str(refused(box.move, one))
+        nothing_lies_there()
+        box.move(one, wait=False)
+        assert "another directory" in str(refused(box.run, "true"))
+        nothing_lies_there()
+        box.move(one, wait=False)
+        berth._ask = ask
+        box.move(two)
+        assert box.run("cat file").out == "two"
+        berth._ask = interrupt
+        with suppress(KeyboardInterrupt):
+            box.move(one)
+            raise AssertionError("it was not interrupted")
+        berth._ask = ask
+        nothing_lies_there()
+        assert isinstance(refused(box.move, o), WorkspaceRefused)
+        box.move(one)
+        assert box.run("cat file").out == "one"
+        box.move(None)
+        nothing_lies_there()
+
+
+def what_is_not_told_of_is_in_the_results(w: Path, o: Path) -> None:
+    """Also where nobody waits for the workspace. The helper is made to say so."""
+    one, _ = made(w)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        berth = box._boundary._confinement._berth  # type: ignore[union-attr]
+        settle = berth.settle
+        berth.settle = lambda: settle() + 3
+        for wait in (True, False):
+            box.move(one, wait=wait)
+            for _ in range(2):
+                parts = {weaker.part for weaker in box.run("true").enforcement.weaker}
+                assert "masks" in parts
+        berth.settle = settle
+        box.move(one)
+        assert "masks" not in {weaker.part for weaker in box.run("true").enforcement.weaker}
+
+
+def who_has_joined_stays(w: Path, o: Path) -> None:
+    from sandbox import subprocess as joined
+
+    one, two = made(w)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(one, wait=False)
+        done = joined.run(["cat", "file"], capture_output=True, cwd=one, sandbox=box)
+        assert done.stdout == b"one"
+        assert "have joined" in str(refused(box.move, two))
+        assert box.run("cat file").out == "one"
+
+
+def threads_may_move_it(w: Path, o: Path) -> None:
+    """What each finds is one of them as a whole, whoever came last."""
+    one, two = made(w)
+    wrong = list[object]()
+    with Sandbox(workspace_write(), workspaces=w) as box:
+
+        def work(mine: Path) -> None:
+            for _ in range(100):
+                try:
+                    box.move(mine, wait=False)
+                    result = box.run("pwd; cat file; echo; ls ..")
+                    where, name = result.out.split()[0], result.out.split()[1:]
+                    if name != [os.path.basename(where)] * 2:
+                        wrong.append(result)
+                except sandbox.InvalidArgument:  # a command is in another
+                    continue
+                except sandbox.StartError as error:  # it moved between where to start and the start
+                    if error.errno != errno.ENOENT:
+                        wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(path,)) for path in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == [], wrong[:3]

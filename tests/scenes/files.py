@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenekit import PYTHON, until
+from scenekit import PYTHON, open_fds, until
 
 import sandbox
 from sandbox import Limits, Sandbox, SandboxPolicy, workspace_write
@@ -553,10 +553,10 @@ def fds_are_not_leaked(w: Path, o: Path) -> None:
                     act()
 
         all_of()
-        before = sorted(os.listdir("/proc/self/fd"))
+        before = open_fds()
         for _ in range(1100):  # more than a lane may have open
             all_of()
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert open_fds() == before
         assert box.run(["ls", "/proc/self/fd"]).out.split() == ["0", "1", "2", "3"]
 
 

@@ -233,7 +233,7 @@ cdef extern from "client.h" nogil:
     void client_end_lane(int lane)
     int client_direct(client *c, uint64_t cookie, const int32_t *fds, wire_reply *ready)
     int client_dock(client *c, const void *blob, size_t size, const wire_dock *which)
-    int client_await_dock(const client *c, wire_reply *ready)
+    int client_await_dock(client *c, wire_reply *ready)
     int client_join(const client *c, uint32_t processes, int32_t *fds, wire_reply *ready)
     void client_end_joint(const client *nursery, int joint)
     bint client_joint_is_lost(int joint)

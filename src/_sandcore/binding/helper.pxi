@@ -125,8 +125,8 @@ cdef class Helper:
         """Orders the workspace that is the first mount of a policy, to lie where the helper's own policy
         has MOUNT_DOCK, in the place of the one that lies there; None: only that one leaves.
 
-        The directory is given by what identifies it, as it is for the caller. No command may run, and the
-        next thing to call is `await_dock`, by this thread. OSError (E2BIG) when it brings too many mounts;
+        The directory is given by what identifies it, as it is for the caller. No command may run; those
+        that are asked for from here on wait. `await_dock` says what became of it. OSError (E2BIG) when it brings too many mounts;
         LaneLost without a helper."""
         cdef wire_dock which
         cdef int error
@@ -146,9 +146,9 @@ cdef class Helper:
 
     @cython.critical_section
     def await_dock(self):
-        """Waits until what was ordered lies there. In how many directories in it the host does not tell of
-        changes. StageError when it could not be, with EXDEV when the helper sees another directory there;
-        then none lies there. LaneLost without a helper."""
+        """Waits until what was ordered last lies there. In how many directories in it the host does not
+        tell of changes. StageError when it could not be, with EXDEV when the helper sees another directory
+        there; then none lies there. LaneLost without a helper, or when it does not answer."""
         cdef wire_reply ready
         cdef int error
         if self.closed or self.c.owner != getpid():
@@ -157,12 +157,12 @@ cdef class Helper:
         with nogil:
             error = client_await_dock(&self.c, &ready)
         self.leave()
-        if error == -EPIPE:
-            raise LaneLost("the helper has ended")
+        if error and ready.report.stage == 0:
+            raise LaneLost(f"the helper does not answer: {strerror(-error)}")
         if error:
             ready.report.error = -error
             raise_stage(&ready.report)
-        return ready.unwatched
+        return max(int(ready.unwatched) - int(self.c.unwatched), 0)
 
     @cython.critical_section
     def lane(self, uint32_t processes=0):

@@ -263,11 +263,19 @@ int client_dock(struct client *client, const void *blob, size_t size, const stru
     return error;
 }
 
-int client_await_dock(const struct client *client, struct wire_reply *ready)
+int client_await_dock(struct client *client, struct wire_reply *ready)
 {
+    int error = 0;
     memset(ready, 0, sizeof *ready);
-    ready->report.stage = STAGE_MOUNTS;
-    return receive_ready(client->control, ready, NULL, 0);
+    while (client->docked != client->docks) {
+        memset(ready, 0, sizeof *ready);
+        error = receive_ready(client->control, ready, NULL, 0);
+        if (ready->kind != WIRE_READY) {
+            return error < 0 ? error : -EPROTO;
+        }
+        client->docked++;
+    }
+    return error;
 }
 
 int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,

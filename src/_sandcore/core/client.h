@@ -13,7 +13,7 @@ struct client {
     int32_t owner;  /* pid of the process that started it: a forked copy of us must not touch it */
     int32_t scoped; /* as proved by the root process */
     uint32_t unwatched;                /* as in its READY */
-    uint32_t docks;                    /* how many workspaces were ordered */
+    uint32_t docks, docked;            /* how many workspaces were ordered, and answered for */
     int32_t scratch[WIRE_MAX_SCRATCH]; /* its SCRATCH mounts; -1 behind the last */
 };
 
@@ -40,10 +40,10 @@ int client_await_lane(int lane, struct wire_reply *ready);
 
 /* Orders another workspace, by a blob whose first mount it is, in the place of the one that lies in the
  * dock; without a blob that only leaves. device and inode: which directory it is, as statx has them. No
- * command may run. What was ordered is to be awaited, once. */
+ * command may run. What became of the last order is told by await; of those before it nobody hears. */
 int client_dock(struct client *client, const void *blob, size_t size,
                 const struct wire_dock *which);
-int client_await_dock(const struct client *client, struct wire_reply *ready);
+int client_await_dock(struct client *client, struct wire_reply *ready);
 
 /* Makes the helper a nursery, in a joint whose fds are given, or NULL. 0, or a negative errno with the
  * stage in ready->report. */

@@ -84,7 +84,7 @@ static int take_trees(struct layout *layout, int *failed)
         const struct policy_mount *mount = &policy->mounts[i];
         const char *path = policy->strings + mount->path;
         layout->trees[i] = NONE;
-        if (mount->flags & POLICY_MOUNT_DOCK) {
+        if (mount->flags & POLICY_MOUNT_DOCK && !layout->dock->path) { /* one is enough */
             layout->dock->path = path;
             layout->dock->place = tree_open(path);
         }
@@ -242,7 +242,7 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = place_devices(layout, mount, path);
     } else if (error == 0) {
         error = place_own(mount, path);
-        if (error == 0 && mount->flags & POLICY_MOUNT_DOCK) {
+        if (error == 0 && path == layout->dock->path) {
             layout->dock->hollow = tree_clone(path); /* which is not sealed with it */
         }
         error = error ? error : mounts_grant(layout->policy, layout->ruleset, path, mount->access);

@@ -148,6 +148,11 @@ class Question(NamedTuple):
     place: str
     docks: bool = False
 
+    @property
+    def asked(self) -> tuple[SandboxPolicy, str | None, str, str, tuple[str, ...], str]:
+        """What ``resolve`` takes."""
+        return self.policy, self.workspace, self.home, self.tmp, self.homes, self.place
+
 
 class Running(Protocol):
     """A command that goes on in a seat."""
@@ -246,8 +251,12 @@ class Confinement(Protocol):
         Raises ``Unenforceable``, ``StartError`` and ``ConfinementLost``.
         """
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> Workspace:
-        """Another workspace, in the place of the one before, of which nothing is left.
+    @property
+    def lying(self) -> Workspace | None:
+        """The workspace that lies in the dock, or is on its way."""
+
+    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+        """Another workspace (empty: none) in the place of the last, of which nothing is left.
 
         ``base``: the policy without one. Raises ``ConfinementLost``,
         ``InvalidArgument`` while a command runs, and ``PolicyError`` for what cannot be one, or not

@@ -18,14 +18,14 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.joint import LinuxJoint
 from sandbox.backends.journal import forget
 from sandbox.backends.launch import SHORTAGES, NamespacesFailed, await_helper, start_lane
-from sandbox.backends.moored import WorkspaceBasis, await_dock, leave_dock, order_dock
+from sandbox.backends.moored import Berth, WorkspaceBasis
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.searched import weaker_nested
 from sandbox.backends.seat import LinuxSeat
 from sandbox.backends.temporary import Scratch, Temporary
-from sandbox.docks import Workspace, docked, look
-from sandbox.errors import InvalidArgument, SandboxLost, StartError
+from sandbox.docks import Workspace, docked
+from sandbox.errors import InvalidArgument, SandboxLost, StartError, WorkspaceRefused
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.resolve import ResolvedPolicy
@@ -64,9 +64,10 @@ class LinuxConfinement:
         self._joint: LinuxJoint | None = None
         self._moor = moor
         self._own_guard = guard  # of what is writable beside a workspace that comes and goes
-        self._ordered: Workspace | None = None  # and not heard of
-        self._workspace: WorkspaceBasis | None = None
-        self._weaker: tuple[Weaker, ...] = ()  # what is not enforced in it
+        self.noted = 0  # how often what is enforced was another thing
+        self._weaker: tuple[
+            Weaker, ...
+        ] = ()  # what is not enforced in the workspace that lies there
         self._noted: tuple[tuple[Weaker, ...], ...] = ()  # that, and what its guard does not see
         self._closed = False
         self._retired = False
@@ -79,6 +80,7 @@ class LinuxConfinement:
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
         self._helper = helper
+        self._berth = Berth(helper, resolved.dock) if resolved.dock else None
         scratch = await_helper(helper, len(ground.scratch))
         self._scratch = Scratch(scratch, ground.scratch)
         self.enforcement = self.enforcement_of(self.limits)
@@ -106,7 +108,7 @@ class LinuxConfinement:
             not self._closed
             and self._owner == os.getpid()
             and self._basis.holds()
-            and (self._workspace is None or self._workspace.holds())
+            and (self._berth is None or self._berth.holds())
             and self._identity == _identity()
             and self._is_absent()
         )
@@ -137,10 +139,10 @@ class LinuxConfinement:
             self._taken += 1
         try:
             seat = self._free_seat(processes) or self._new_seat(processes)
+            seat.prepare(limits)
         except BaseException:
             self.left()
             raise
-        seat.prepare(limits)
         return seat
 
     def left(self) -> None:
@@ -148,43 +150,58 @@ class LinuxConfinement:
         with self._lock.held:
             self._taken -= 1
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> Workspace:
+    @property
+    def lying(self) -> Workspace | None:
+        """See ``Confinement.lying``."""
+        return self._berth.lying if self._berth is not None else None
+
+    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
         """See ``Confinement.dock``. The helper mounts while what remains is seen to here."""
         with self._lock.held:
-            if self._taken or self._joint is not None:
-                raise InvalidArgument("workspace", workspace, "a command is in another")
-            if self._closed or self._moor is None:
-                raise ConfinementLost("it was closed")
-            self._settle()
-            self._workspace, self.guard = None, self._own_guard
+            berth = self._free_berth(workspace)
+            self.guard = self._own_guard
             try:
-                basis = WorkspaceBasis(workspace)
-                found = look(base.dock, workspace, base.policy.protected)
-                order_dock(self._helper, found)
-                self._ordered = found
-                self.clear()
-                basis.note(found)
-                guard = self._moor(base, found, self.ground, basis)
+                if workspace:
+                    found, basis = berth.order(base, workspace)
+                    self.clear()
+                    basis.note(found)
+                    assert self._moor is not None
+                    self.guard = self._moor(base, found, self.ground, basis)
+                else:
+                    found = None
+                    berth.leave()
+                    self.clear()
             except BaseException:
-                self._settle()
-                leave_dock(self._helper)
+                berth.leave()
                 raise
-            self.guard, self._workspace = guard, basis
-            self._note_weaker(() if found.complete else weaker_nested(docked(base, found)))
-            return found
+            is_all = found is None or found.complete
+            self._note_weaker(() if is_all or found is None else weaker_nested(docked(base, found)))
+
+    def _free_berth(self, workspace: str) -> Berth:
+        if self._closed or self._berth is None:
+            raise ConfinementLost("it was closed")
+        if self._taken:
+            raise InvalidArgument("workspace", workspace, "a command is in another")
+        if self._joint is not None:
+            cause = "children have joined, and stay where they are"
+            raise InvalidArgument("workspace", workspace, cause, "a new Sandbox")
+        return self._berth
 
     def settle(self) -> None:
         """See ``Confinement.settle``."""
-        if self._ordered is not None:
+        berth = self._berth
+        if berth is not None and berth.awaited:
             with self._lock.held:
-                self._settle()
+                self._settle(berth)
 
-    def _settle(self) -> None:
-        ordered, self._ordered = self._ordered, None
-        if ordered is not None:
-            unwatched = await_dock(self._helper, ordered)
-            if unwatched:
-                self._note_weaker((*weaker_masks(unwatched), *self._weaker))
+    def _settle(self, berth: Berth) -> None:
+        try:
+            unwatched = berth.settle()
+        except WorkspaceRefused:
+            self.guard = self._own_guard
+            raise
+        if unwatched:
+            self._note_weaker((*weaker_masks(unwatched), *self._weaker))
 
     def _note_weaker(self, weaker: Iterable[Weaker]) -> None:
         """Of the workspace that lies in the dock."""
@@ -193,8 +210,7 @@ class LinuxConfinement:
         if noted != self._noted:
             self._weaker, self._noted = noted[0], noted
             self.enforcement = self.enforcement_of(self.limits)
-            for seat in self._idle:
-                seat.refresh()
+            self.noted += 1
 
     def _free_seat(self, processes: int) -> LinuxSeat | None:
         """An idle one of this number. Without one, those of unusual numbers make room."""
@@ -237,6 +253,8 @@ class LinuxConfinement:
                 return self._joint
             if self._closed or self._retired:
                 raise ConfinementLost("it was closed")
+            if self._berth is not None:
+                self._settle(self._berth)
             table = rlimits(self.limits, self.hard_limits, self.ground.counted)
             self._joint = LinuxJoint(
                 self._helper, self.ground, self.guard, self.enforcement, self.limits, table, self
@@ -261,6 +279,8 @@ class LinuxConfinement:
 
     def close(self) -> None:
         """Ends the helper and all that runs in it."""
+        if self._berth is not None and self._berth.awaited:
+            self._helper.close()  # or who waits for a workspace would hold this up
         with self._lock.held:
             if self._closed:
                 return
@@ -274,6 +294,8 @@ class LinuxConfinement:
         if not self._helper.close() and (self.guard is None or not self.guard.is_busy):
             forget(self._helper.pid)
         self._scratch.close()
+        if self._berth is not None:
+            self._berth.close()
         if self._audit is not None:
             self._audit.close()
         os.close(self._null)

@@ -171,10 +171,11 @@ class _Table:
         self._ways: set[str] = set()  # the directories above what is found
         self._pinned: set[str] = set()  # the directories to which the way is pinned
         self._own()
+        self._places()
         if resolved.dock:
             self._add(resolved.dock, "dock", access="write")
             self._way(resolved.dock)
-        self._places()
+            self._pin_way(resolved.dock)
         self._protected()
         self._named()
         self._denied(denied, missing)

@@ -96,12 +96,12 @@ class LinuxBackend:
 
     def _resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
         if isolation == "none":
-            return resolve(*question[:-1])
+            return resolve(*question.asked)
         key = key_of(question)
         if isolation == "landlock":
             found = self._prepared_rules.resolved(key, question.tmp)
             if found is None:
-                found = resolve(*question[:-1])
+                found = resolve(*question.asked)
                 self._prepared_rules.note(key, found)
             return found
         found = self._prepared.resolved(key)

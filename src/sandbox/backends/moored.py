@@ -1,24 +1,31 @@
-"""What is mounted for a workspace that lies in a dock (``docks``), and when that is outdated.
+"""The dock of one sandbox (``docks``): what lies in it, what is mounted for that, and until when.
 
-The helper is told which directory it is: what the host has mounted since it was started is not seen
-from there (``helper/dock.c``).
+The helper is told which directory it is, and mounts it while the caller sees to the rest; lanes
+wait by themselves (``helper/dock.c``). What the host has mounted since it was started is not
+seen from there: the kernel tells of changes of the table of mounts, and a workspace that one of
+them concerns is refused.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 from collections.abc import Iterator
+from contextlib import suppress
 
 import _sandcore
+from sandbox.backends.aliases import Mount, mount_table, parse_mounts
 from sandbox.backends.base import ConfinementLost
-from sandbox.backends.resting import stamps
-from sandbox.docks import Workspace
+from sandbox.backends.resting import missing, stamps
+from sandbox.docks import NotDocked, Workspace, look, named
 from sandbox.errors import WorkspaceRefused
 from sandbox.paths import ancestors, below, by_parts
+from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["WorkspaceBasis", "await_dock", "leave_dock", "order_dock"]
+__all__ = ["Berth", "WorkspaceBasis"]
 
+_ALONE = "a sandbox of its own"
 _OTHER = "another directory was there when the sandbox was made, as when it was mounted since"
 
 
@@ -30,71 +37,146 @@ class WorkspaceBasis:
     """
 
     def __init__(self, workspace: str) -> None:
-        self.top = stamps([workspace], ())
+        self.top, self._git = stamps([workspace], ()), stamps([f"{workspace}/.git"], ())
         state = self.top.take()
         # A clock that stands still between two changes would hide the second one.
         self.rest = state if self.top.settled(state) else b""
+        self._pointer = self._git.take()  # what it says is read later
         self._is_flat = False
         self._there, self._state = stamps((), ()), b""
         self._absent: tuple[str, ...] = ()
+        self._vanished = False
 
     def note(self, found: Workspace) -> None:
         """What is there is looked at, what is not will be."""
-        pointers = [path for path in found.there if path.endswith("/.git") and os.path.isfile(path)]
         start = len(found.path) + 1
+        if not os.path.isfile(f"{found.path}/.git"):
+            self._git, self._pointer = stamps((), ()), b""
         # Where all are names in the workspace itself, none changes unless it does.
-        self._is_flat = not pointers and not any("/" in path[start:] for path in found.there)
-        self._there = stamps(pointers, (*found.there, found.path))
+        flat = not any("/" in path[start:] for path in found.there)
+        self._is_flat = flat and not self._pointer
+        paths = (*found.there, found.path)
+        self._there = stamps((), paths)
         self._state, self._absent = self._there.take(), found.absent
+        self._vanished = bool(missing(paths, self._state))
 
     def holds(self) -> bool:
         """Whether what is mounted for the workspace still is what the policy says."""
         if self._is_flat and self.top.same(self.rest):
             return True
-        return self._there.same(self._state) and not any(map(os.path.lexists, self._absent))
-
-
-def order_dock(helper: _sandcore.Helper, found: Workspace) -> None:
-    """Asks a helper for a workspace; ``await_dock`` is to be called next, whatever happens.
-
-    Raises ``ConfinementLost`` and ``WorkspaceRefused``; then not.
-    """
-    try:
-        blob = _sandcore.compile_policy(mounts=[*_rows(found)])
-        helper.dock(
-            blob,
-            device_major=os.major(found.which.st_dev),
-            device_minor=os.minor(found.which.st_dev),
-            inode=found.which.st_ino,
+        return (
+            not self._vanished
+            and self._there.same(self._state)
+            and self._git.same(self._pointer)
+            and not any(map(os.path.lexists, self._absent))
         )
-    except _sandcore.LaneLost as lost:
-        raise ConfinementLost(str(lost)) from None
-    except OSError as error:  # it is gone, or more is protected in it than can be told
-        why = error.strerror or str(error)
-        raise WorkspaceRefused(found.path, why, "a sandbox of its own") from None
 
 
-def await_dock(helper: _sandcore.Helper, found: Workspace) -> int:
-    """Waits until it lies there; in how many directories in it the host tells of no changes.
+class _Mounts:
+    """What the host has mounted or unmounted at or below a directory since this was made."""
 
-    Raises as ``order_dock``; then none lies there.
-    """
-    try:
-        return helper.await_dock()
-    except _sandcore.LaneLost as lost:
-        raise ConfinementLost(str(lost)) from None
-    except _sandcore.StageError as error:
-        why = _OTHER if error.errno == errno.EXDEV else os.strerror(error.errno or 0)
-        raise WorkspaceRefused(found.path, why, "a sandbox of its own") from None
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLPRI)
+        self._then = self._table()
+        self._changed: tuple[str, ...] = ()
+
+    def _table(self) -> set[Mount]:
+        found = parse_mounts(mount_table())
+        return {one for one in found if below(one.point, self._top) or below(self._top, one.point)}
+
+    def concern(self, path: str) -> bool:
+        """Whether a path is not what it was then. A short call as long as nothing changes."""
+        if self._poll.poll(0):
+            self._changed = tuple({one.point for one in self._then ^ self._table()})
+        return any(below(point, path) or below(path, point) for point in self._changed)
+
+    def close(self) -> None:
+        """Lets go of it."""
+        os.close(self._fd)
 
 
-def leave_dock(helper: _sandcore.Helper) -> None:
-    """Takes away what lies there. Raises ``ConfinementLost``."""
-    try:
-        helper.dock(None)
-        helper.await_dock()
-    except (_sandcore.LaneLost, _sandcore.StageError) as lost:
-        raise ConfinementLost(str(lost)) from None
+class Berth:
+    """What lies in the dock of a helper. Whoever calls has a lock for it."""
+
+    def __init__(self, helper: _sandcore.Helper, dock: str) -> None:
+        self._helper = helper
+        self._mounts = _Mounts(dock)
+        self._awaited = False
+        self._basis: WorkspaceBasis | None = None
+        self.lying: Workspace | None = None  # or on its way
+
+    @property
+    def awaited(self) -> bool:
+        """Whether what lies there may still be refused."""
+        return self._awaited
+
+    def holds(self) -> bool:
+        """Whether what is mounted for the workspace still is what the policy says."""
+        basis = self._basis
+        return basis is None or basis.holds()
+
+    def order(self, base: ResolvedPolicy, workspace: str) -> tuple[Workspace, WorkspaceBasis]:
+        """Asks for a workspace in the place of the last. The basis is to ``note`` what was found.
+
+        Raises ``PolicyError`` and ``ConfinementLost``; ``leave`` is to be called then.
+        """
+        path, which = named(base.dock, workspace)
+        if self._mounts.concern(path):
+            raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
+        basis = WorkspaceBasis(path)
+        found = look(base, path, which)
+        self._ask(found)
+        self._awaited = True
+        self.lying, self._basis = found, basis
+        return found, basis
+
+    def _ask(self, found: Workspace) -> None:
+        try:
+            self._helper.dock(
+                _sandcore.compile_policy(mounts=[*_rows(found)]),
+                device_major=os.major(found.which.st_dev),
+                device_minor=os.minor(found.which.st_dev),
+                inode=found.which.st_ino,
+            )
+        except _sandcore.LaneLost as lost:
+            raise ConfinementLost(str(lost)) from None
+        except OSError as error:
+            cause = f"more in it is protected than can be told ({error.strerror})"
+            raise NotDocked(found.path, cause, _ALONE) from None
+
+    def settle(self) -> int:
+        """Waits until it is there; in how many directories in it changes are not told of.
+
+        Raises ``WorkspaceRefused``, and ``ConfinementLost``; then nothing lies there.
+        """
+        found = self.lying
+        if not self._awaited or found is None:
+            return 0
+        try:
+            return self._helper.await_dock()
+        except _sandcore.LaneLost as lost:
+            raise ConfinementLost(str(lost)) from None
+        except _sandcore.StageError as error:
+            self.leave()
+            if error.errno == errno.EXDEV:
+                raise NotDocked(found.path, _OTHER, _ALONE) from None
+            why = os.strerror(error.errno or 0)
+            raise WorkspaceRefused(found.path, why, _ALONE) from None
+        finally:
+            self._awaited = False
+
+    def leave(self) -> None:
+        """Has what lies there leave; the next command waits for that, too."""
+        self.lying = self._basis = None
+        with suppress(_sandcore.LaneLost, OSError):  # the next call sees that
+            self._helper.dock(None)
+
+    def close(self) -> None:
+        """Lets go of what it watches."""
+        self._mounts.close()
 
 
 _Row = tuple[bytes, int, int, int, int]

@@ -72,7 +72,9 @@ class _Teller:
         self._lock = ForkLock()
         self._owner = 0
         self._notices: _sandcore.Notices | None = None
-        self._listeners: dict[int, dict[_News, str]] = {}  # "": of itself only
+        self._listeners: dict[
+            int, dict[_News, set[str]]
+        ] = {}  # by what names; none: of itself only
         self._numbers: dict[_News, set[int]] = {}
         self.left = deque[_News]()  # what is collected may not wait for a lock
 
@@ -86,21 +88,25 @@ class _Teller:
     def hear(self) -> None:
         """Tells all who listen what there is to be told."""
         with self._lock.held:
+            if self._owner != os.getpid():  # a forked copy, of which nobody has told until now
+                self._own()
             if self._notices is None:
                 return
             for number, of_itself in self._notices.take():
                 if number < 0:
                     for news in self._numbers:
                         _tell(news, "")
-                for news, path in self._listeners.get(number, {}).items():
-                    if path or of_itself:
-                        _tell(news, "" if of_itself else path)
+                for news, paths in self._listeners.get(number, {}).items():
+                    for path in ("",) if of_itself else paths:
+                        _tell(news, path)
 
     def _own(self) -> None:
         """What a forked copy reads, its parent would never hear."""
         if self._owner == os.getpid():
             return
         self._owner = os.getpid()
+        for news in self._numbers:
+            _tell(news, "")
         self._listeners.clear()
         self._numbers.clear()
         self._notices = None
@@ -114,7 +120,8 @@ class _Teller:
             number = self._notices.watch(os.fsencode(path))
         except OSError:
             return False
-        self._listeners.setdefault(number, {})[news] = name
+        paths = self._listeners.setdefault(number, {}).setdefault(news, set())
+        paths.update({name} - {""})
         self._numbers.setdefault(news, set()).add(number)
         return True
 
@@ -131,11 +138,13 @@ class _Teller:
 
 
 def _tell(news: _News, path: str) -> None:
-    news.count += 1
+    """The count comes last: who has read it finds what it counts."""
+    count = news.count + 1
     if path:
-        news.of_names[path] = news.count
+        news.of_names[path] = count
     else:
-        news.of_themselves = news.count
+        news.of_themselves = count
+    news.count = count
 
 
 _teller = _Teller()

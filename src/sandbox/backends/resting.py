@@ -83,6 +83,8 @@ class _Told:
             above for above in self._groups if deaf and any(way in deaf for way in ancestors(above))
         ]
         self._directories, self._resting = stamps(self._untold, ()), UNKNOWN
+        # A link is told of, and looked at, where it is, not where it leads.
+        self._links = [self._groups[above] for above in self._groups if os.path.islink(above)]
 
     def could_hear_more(self) -> bool:
         """Whether another one would be told of changes that this one has to look for."""
@@ -104,6 +106,8 @@ class _Told:
             if not all(group.same() for group in changed):
                 return False
             self._heard = heard
+        if any(group.has_come() or not group.same() for group in self._links):
+            return None
         return self._directories.same(self._resting) or self._look()
 
     def _look(self) -> bool | None:
@@ -129,7 +133,7 @@ class _Group:
         start = len(above.rstrip("/")) + 1
         deeper = [paths[at] for at in places if "/" in paths[at][start:]]
         self._awaited = {path[: path.index("/", start)] for path in deeper}
-        self._stamps: _sandcore.Stamps | None = None
+        self._known: tuple[_sandcore.Stamps, bytes] | None = None
 
     def has_come(self) -> bool:
         """Whether one of those directories exists by now."""
@@ -137,11 +141,13 @@ class _Group:
 
     def same(self) -> bool:
         """Whether each path is the file that it was."""
-        if self._stamps is None:  # most directories never change
+        known = self._known
+        if known is None:  # most directories never change
             size = _sandcore.Stamps.SIZE
-            self._state = b"".join(self._state[at * size : (at + 1) * size] for at in self._places)
-            self._stamps = stamps((), [self._paths[at] for at in self._places])
-        return self._stamps.same(self._state)
+            state = b"".join(self._state[at * size : (at + 1) * size] for at in self._places)
+            known = stamps((), [self._paths[at] for at in self._places]), state
+            self._known = known
+        return known[0].same(known[1])
 
 
 def missing(paths: Sequence[str], state: bytes) -> set[str]:

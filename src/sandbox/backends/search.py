@@ -6,11 +6,14 @@ neither followed nor found: what is denied by its name is not denied by the name
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from sandbox.errors import start_error
 
 __all__ = [
     "DIRECTORIES_MAX",
@@ -19,24 +22,23 @@ __all__ = [
     "Lister",
     "Listing",
     "find_repositories",
-    "list_directory",
     "literal_part",
     "search",
 ]
 
 DIRECTORIES_MAX = 10_000  # that are looked at for a pattern; some 20 microseconds each
 _REPOSITORY_DIRECTORIES = 256
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _TICK_NS = 20_000_000
 # Package managers unpack archives there, thousands of directories without a repository.
 NO_REPOSITORIES = frozenset({".git", "node_modules"})
 
 
 class Listing(NamedTuple):
-    """Of one directory: the directories in it, what is not a link, and what is one."""
+    """Of one directory: the directories in it, and what is not a link."""
 
     directories: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
 
 
 class Found(NamedTuple):
@@ -49,16 +51,18 @@ class Found(NamedTuple):
 
 def list_directory(path: str) -> Listing:
     """What is in a directory; nothing where it cannot be listed: commands cannot either."""
-    directories, names, links = list[str](), list[str](), list[str]()
+    directories, names = list[str](), list[str]()
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
-                (links if entry.is_symlink() else names).append(entry.name)
-    except OSError:
-        pass
-    return Listing(tuple(directories), tuple(names), tuple(links))
+                if not entry.is_symlink():
+                    names.append(entry.name)
+    except OSError as error:
+        if error.errno in _SHORTAGES:  # nothing is known of it then
+            raise start_error("helper", error.errno) from None
+    return Listing(tuple(directories), tuple(names))
 
 
 class Lister:

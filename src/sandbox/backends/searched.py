@@ -39,8 +39,8 @@ def resolve_searched(question: Question) -> ResolvedPolicy:
         entries, *within = ((*layer, *denied) for layer in layers)
         searched = replace(policy, entries=entries, within=tuple(within))
         question = question._replace(policy=searched)
-    found = resolve(*question[:-1])
-    repositories = _repositories(policy, found)
+    found = resolve(*question.asked)
+    repositories = _repositories(policy, found, found.workspace if question.docks else "")
     return replace(
         found,
         policy=policy,
@@ -80,11 +80,17 @@ def _matches(pattern: str) -> tuple[str, ...]:
     return found.paths
 
 
-def _repositories(policy: SandboxPolicy, found: ResolvedPolicy) -> tuple[tuple[str, ...], bool]:
-    """The git directories below the tops of writable directories, and whether those are all."""
+def _repositories(
+    policy: SandboxPolicy, found: ResolvedPolicy, dock: str
+) -> tuple[tuple[str, ...], bool]:
+    """The git directories below the tops of writable directories, and whether those are all.
+
+    In those that lie in a ``dock`` they are looked for when one comes.
+    """
     if ".git" not in policy.protected:
         return (), True
-    roots = [path for path in found.writable if path != found.tmp and os.path.isdir(path)]
+    roots = [path for path in found.writable if path not in (found.tmp, dock)]
+    roots = [path for path in roots if os.path.isdir(path)]
     outermost = [path for path in roots if not any(one in roots for one in ancestors(path)[1:])]
     seen = find_repositories(outermost)
     entries = (entry for layer in policy.layers for entry in layer)

@@ -33,6 +33,7 @@ class House(Protocol):
     ground: Ground
     hard_limits: dict[int, int]
     limits: Limits
+    noted: int
     temporary: Temporary | None
 
     @property
@@ -75,22 +76,20 @@ class LinuxSeat:
         self.lane = lane
         self.tmp = tmp
         self._limits: Limits | None = None
+        self._noted = 0
         self._hearing: Hearing | None = None
 
     def prepare(self, limits: Limits) -> None:
         """Takes the limits of the next command; usually those of the last."""
-        if limits is self._limits:
-            return
         place = self._confinement
+        if limits is self._limits and self._noted == place.noted:
+            return
+        self._noted = place.noted
         same = limits == place.limits
         self.rlimits = rlimits(limits, place.hard_limits, place.ground.counted)
         self.memory = limits.memory or 0 if not place.ground.unsampled else 0
         self.enforcement = place.enforcement if same else place.enforcement_of(limits)
         self._limits = limits
-
-    def refresh(self) -> None:
-        """Is to look again at what is enforced."""
-        self._limits = None
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -116,8 +115,14 @@ class LinuxSeat:
             outcome = self.lane.run(**self._given(request), keep_session=request.terminal)
         except _sandcore.LaneLost as error:
             raise ConfinementLost(str(error)) from None
-        self._confinement.settle()  # before which it has not run
+        self._settle()
         return heard(hearing, outcome)
+
+    def _settle(self) -> None:
+        """The workspace is there, or the command did not run; what is enforced is known now."""
+        self._confinement.settle()
+        if self._limits is not None:
+            self.prepare(self._limits)
 
     def _given(self, request: Request) -> dict[str, Any]:
         """A request as a lane and an engine take it."""
@@ -160,7 +165,7 @@ class LinuxSeat:
         if job.lost is not None:
             raise ConfinementLost(job.lost, self._after_loss())
         denials = guard.after() if guard is not None else ()
-        self._confinement.settle()
+        self._settle()
         found = cast(Outcome, job.outcome)
         if not found.started and guard is not None:
             guard.found(denials)
