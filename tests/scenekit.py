@@ -45,8 +45,9 @@ while not os.path.exists("stop"):
 
 
 def open_fds() -> list[str]:
-    """The fds of this process, without the one at which the kernel tells of directories: it is for
-    all sandboxes, made when it is wanted, and stays.
+    """The fds of this process, without the one that is for all sandboxes.
+
+    At it the kernel tells of directories; it is made when it is wanted, and stays.
     """
     found = []
     for name in sorted(os.listdir("/proc/self/fd")):
