@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from casekit import NAMESPACES, alive, children, python, skip
+from scenekit import open_fds
 
 import sandbox
 
@@ -75,7 +76,7 @@ def case_133_a_script_that_was_just_written_is_executed(w: Path, o: Path) -> Non
 
 def _state() -> dict[str, object]:
     return {
-        "fds": len(os.listdir("/proc/self/fd")),
+        "fds": len(open_fds()),
         "threads": len(os.listdir("/proc/self/task")),
         "children": len(children()),
         "zombies": len([pid for pid in children() if not alive(pid)]),

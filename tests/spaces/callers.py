@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from casekit import skip
+from scenekit import open_fds
 from spacekit import MARK, helpers, marked, new_mark, space
 
 import sandbox
@@ -114,14 +115,14 @@ def a_killed_root_leaves_nobody_and_is_replaced(w: Path, o: Path) -> None:
 def closing_leaves_nothing(w: Path, o: Path) -> None:
     os.environ.update(_places(o))
     before = _state(w, o)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = len(open_fds())
     for _ in range(5):
         with space(w) as box:
             box.run("touch /tmp/f /dev/shm/f").check()
             assert len(helpers()) >= 2
         assert helpers() == []
     assert _state(w, o) == before
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(open_fds()) == descriptors
 
 
 INNER = """

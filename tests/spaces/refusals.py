@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from casekit import mount, private_mounts, skip
+from scenekit import open_fds
 from spacekit import program, space
 
 import _sandcore
@@ -293,10 +294,10 @@ def a_refusal_costs_nothing_afterwards(w: Path, o: Path) -> None:
     tempfile.tempdir = None
     with Sandbox(workspace_write(w)):
         pass
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_fds())
     for _ in range(5):
         with Sandbox(workspace_write(w)) as box:
             assert box.enforcement.isolation == "landlock"
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_fds()) == before
     assert list(temporary.rglob("*")) == []
     assert subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True).returncode != 0
