@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from conftest import AsUser
 from scenekit import play
 
 import sandbox
-from sandbox import Command, Sandbox, Unenforceable, aio, run_many, workspace_write
+from sandbox import Command, Sandbox, Unenforceable, aio, run_many, shared, workspace_write
 from sandbox.pool import Pool
 from sandbox.shared import Shelf
 
@@ -91,6 +92,14 @@ def test_what_is_mounted_later(far: Path) -> None:
     }
     done = subprocess.run([*words, str(dock), "/"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept() -> Iterator[None]:
+    """For the tests after these, which count fds and children."""
+    yield
+    shared._shelf.close()
+    aio._shelf.close()
 
 
 @pytest.fixture(params=["auto", "landlock"])

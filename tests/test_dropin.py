@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import inspect
 import os
 import signal
@@ -110,7 +111,8 @@ def test_a_group_that_is_there_is_joined(policy: sandbox.SandboxPolicy) -> None:
 def test_fds_are_passed_under_their_numbers_and_no_others(policy: sandbox.SandboxPolicy) -> None:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    high = os.dup2(reading, 77)
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 77)
+    os.set_inheritable(high, True)
     try:
         words = ["/bin/ls", "/proc/self/fd"]
         for how, kept in (

@@ -35,6 +35,9 @@ class _News:
         self.of_names: dict[str, int] = {}
 
 
+_left = deque[_News]()  # of whom nobody listens: what is collected may not wait for a lock
+
+
 class Watch:
     """Hears that names in some directories changed, or that one of these or of ``ways`` went away.
 
@@ -50,8 +53,8 @@ class Watch:
         wanted = dict.fromkeys(ways, "") | {path: path for path in directories}
         self.unwatched = tuple(wanted) if self.early else _teller.listen(self._news, wanted)
 
-    def __del__(self) -> None:
-        _teller.left.append(self._news)
+    def __del__(self, left: deque[_News] = _left) -> None:  # there at the end of all, too
+        left.append(self._news)
 
     def heard(self) -> int:
         """How much was told until now."""
@@ -76,7 +79,6 @@ class _Teller:
             int, dict[_News, set[str]]
         ] = {}  # by what names; none: of itself only
         self._numbers: dict[_News, set[int]] = {}
-        self.left = deque[_News]()  # what is collected may not wait for a lock
 
     def listen(self, news: _News, wanted: dict[str, str]) -> tuple[str, ...]:
         """Begins to tell; of which that cannot be."""
@@ -127,8 +129,8 @@ class _Teller:
 
     def _let_go(self) -> None:
         """Of what nobody listens to any more."""
-        while self.left:
-            news = self.left.popleft()
+        while _left:
+            news = _left.popleft()
             for number in self._numbers.pop(news, ()):
                 listeners = self._listeners.get(number, {})
                 listeners.pop(news, None)
