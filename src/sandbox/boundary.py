@@ -59,7 +59,7 @@ class Boundary:
         self.closed = False
         self._joints: weakref.WeakSet[Joint] = weakref.WeakSet()
         self._confinement: Confinement | None = None
-        self._moving = ForkLock()
+        self._retired: weakref.WeakSet[Confinement] = weakref.WeakSet()
         self._confinement = self._first(policy, workspace, place, docks)
         warn_once(self._confinement.enforcement)
 
@@ -115,26 +115,28 @@ class Boundary:
     def current(self) -> Confinement:
         """The confinement, made anew when the host has changed under it."""
         with self._lock.held:
-            if self.closed:
-                raise InvalidArgument("sandbox", "...", "is closed", "a new Sandbox(policy)")
-            confinement = self._confinement
-            if self._owner != os.getpid():
-                self._move_in()
-            if confinement is None or not confinement.is_current():
-                old, confinement = confinement, self._again()
-                self._confinement = confinement
-                if old is not None:
-                    old.retire()  # commands that run in it end there
-            return confinement
+            return self._current()
+
+    def _current(self) -> Confinement:
+        if self.closed:
+            raise InvalidArgument("sandbox", "...", "is closed", "a new Sandbox(policy)")
+        confinement = self._confinement
+        if self._owner != os.getpid():
+            self._move_in()
+        if confinement is None or not confinement.is_current():
+            old, confinement = confinement, self._again()
+            self._confinement = confinement
+            if old is not None:
+                self._retired.add(old)
+                old.retire()  # commands that run in it end there
+        return confinement
 
     def _again(self) -> Confinement:
         """A confinement like the first. What was given once and is refused now ends the sandbox."""
         place = self._base.workspace or self._base.dock or None
         now = self._question._replace(tmp=self._tmp, workspace=place)
         later = self._backend.resolve(now, self.isolation)
-        if _identity(later.dock) != self._dock:
-            cause = "another directory is where the workspaces were"
-            raise Unenforceable("workspaces=", cause, "a new sandbox")
+        self._check_dock()
         try:
             made = self._backend.start(narrowed(self._base, later), self.isolation)
         except IsolationRefused as refused:
@@ -153,11 +155,14 @@ class Boundary:
         """Another workspace in the dock, empty: none; see ``Sandbox.move``."""
         if not self._base.dock:
             raise InvalidArgument("workspace", workspace, "the sandbox has its own", "workspaces=")
-        with self._moving.held:
+        with self._lock.held:
+            self._check_dock()
+            if any(old.busy for old in list(self._retired)):
+                raise InvalidArgument("workspace", workspace, "a command is in another")
             confinement, why = self._confinement, ""
             for _ in range(2):
                 if confinement is None or self._owner != os.getpid():
-                    confinement = self.current()
+                    confinement = self._current()
                 try:
                     confinement.dock(self._base, workspace)
                     if wait:
@@ -167,6 +172,11 @@ class Boundary:
                     confinement.close()
                     confinement, why = None, str(lost)
         raise SandboxLost(why)
+
+    def _check_dock(self) -> None:
+        if _identity(self._base.dock) != self._dock:
+            cause = "another directory is where the workspaces were"
+            raise Unenforceable("workspaces=", cause, "a new sandbox")
 
     def _move_in(self) -> None:
         """After a fork: the temporary directory is the parent's, which empties and removes it.
@@ -236,5 +246,8 @@ class Boundary:
 
 def _identity(path: str) -> tuple[int, int]:
     """Which directory a path is; a path that is empty is none."""
-    found = os.stat(path) if path else None
+    try:
+        found = os.lstat(path) if path else None
+    except OSError:
+        return (0, 0)
     return (found.st_dev, found.st_ino) if found is not None else (0, 0)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sandbox.backends.search import NO_REPOSITORIES, find_repositories, literal_part
 from sandbox.entries import Access
 from sandbox.errors import InvalidArgument, WorkspaceRefused
-from sandbox.paths import below, follow, has_pattern, real
+from sandbox.paths import below, follow, has_pattern, is_there, real
 from sandbox.protected import leads_to
 from sandbox.resolve import Place, ResolvedPolicy
 
@@ -122,7 +122,7 @@ def look(base: ResolvedPolicy, path: str, which: os.stat_result) -> Workspace:
                 cause = f"what a pointer in it leads to may be written: {one}"
                 raise NotDocked(path, cause, "a sandbox of its own")
         elif one not in there and one not in absent:
-            (there if os.path.lexists(one) else absent).append(one)
+            (there if is_there(one) else absent).append(one)
     outside = tuple(one for one in behind if not below(one, path))
     return Workspace(path, which, tuple(there), tuple(absent), outside, complete)
 
@@ -137,7 +137,8 @@ def _listed(path: str, names: tuple[str, ...]) -> tuple[set[str], set[str]]:
                 if entry.is_dir(follow_symlinks=False):
                     directories.add(entry.name)
     except PermissionError:  # it may be passed, and so may commands
-        return {name for name in names if os.path.lexists(f"{path}/{name}")}, {"?"}
+        os.lstat(f"{path}/.")  # or not, and nothing can be told
+        return {name for name in names if is_there(f"{path}/{name}")}, {"?"}
     near = {name for name in names if name in found}
     deeper = [name for name in names if "/" in name and name.partition("/")[0] in found]
     return near | {name for name in deeper if os.path.lexists(f"{path}/{name}")}, directories

@@ -22,6 +22,7 @@ __all__ = [
     "depth",
     "follow",
     "has_pattern",
+    "is_there",
     "real",
     "shell",
 ]
@@ -77,6 +78,17 @@ def below(path: str, root: str) -> bool:
 def by_parts(path: str) -> str:
     """A key that sorts a directory before what is in it, and that before what comes after it."""
     return path.replace("/", "\0")
+
+
+def is_there(path: str) -> bool:
+    """Whether something is at a path, as far as can be told: what cannot be looked at may be."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def depth(path: str) -> int:

@@ -8,6 +8,7 @@ where hooks and configuration really are.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 
 from sandbox.entries import Access
@@ -81,8 +82,10 @@ def leads_to(root: str, name: str) -> list[str]:
 def _pointer(path: str, prefix: str) -> str:
     """The directory that a small file of git names, empty when it names none."""
     try:
-        with open(path, "rb") as file:
-            text = os.fsdecode(file.read(_POINTER_MAX)).strip()
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would be waited for
+        with open(fd, "rb") as file:
+            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+            text = os.fsdecode(file.read(_POINTER_MAX)).strip() if is_file else ""
     except OSError:
         return ""
     if not text.startswith(prefix) or "\0" in text:

@@ -89,7 +89,8 @@ class Shelf:
 
     def _borrow_moved(self, policy: SandboxPolicy, place: str, dock: str) -> Slot:
         workspace = _workspace_in(dock, place)
-        key = (policy, dock, "workspaces", home())
+        which = os.stat(existing_directory(dock))
+        key = (policy, dock, (which.st_dev, which.st_ino), home())
         slot = self._idle_slot(key)
         try:
             if slot is None:
@@ -101,7 +102,7 @@ class Shelf:
         except Unenforceable as refused:
             if refused.part != "workspaces=":
                 raise
-            self._discard(slot)  # what is there now, a new one sees
+            self._discard(slot)
         except NotDocked:
             self._discard(slot)
         except PolicyError:

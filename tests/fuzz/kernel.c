@@ -175,6 +175,7 @@ long sys_call(long nr, long a, long b, long c, long d, long e, long f)
     case SYS_sendmsg:
     case SYS_umount2:
     case SYS_unlinkat:
+    case SYS_fchdir:
     case SYS_futex:
     case SYS_mkdirat:
     case SYS_mknodat:

@@ -69,6 +69,7 @@ static void live(struct helper *helper, const uint8_t *blob, size_t size)
         unsigned watching = kernel_open_fds();
         mounts_make(&helper->policy, -1, &helper->dock, &failed);
         watching += (helper->dock.place >= 0) + (helper->dock.hollow >= 0);
+        watching += helper->dock.top >= 0;
         FUZZ_CHECK(kernel_open_fds() == watching);
         dock(helper, blob, size);
         FUZZ_CHECK(failed >= -1 && failed < (int)helper->policy.header->mount_count);
@@ -93,7 +94,7 @@ static void live(struct helper *helper, const uint8_t *blob, size_t size)
 
 void fuzz_one(const uint8_t *data, size_t size)
 {
-    struct helper helper = {.dock = {.place = -1, .hollow = -1}};
+    struct helper helper = {.dock = {.place = -1, .hollow = -1, .top = -1}};
     struct fuzz_bytes left = {data, data + size}, answers;
     size_t count = fuzz_take(&left), most;
     count |= (size_t)fuzz_take(&left) << 8;

@@ -14,7 +14,7 @@ from time import time_ns
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EINTR, EMFILE, ENAMETOOLONG, EPIPE, EPROTO, ESRCH, ETIMEDOUT
+from libc.errno cimport E2BIG, EINTR, EMFILE, ENAMETOOLONG, EPIPE, EPROTO, ESRCH, ETIMEDOUT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset, strncmp
 from posix.unistd cimport close, getpgrp, getpid

@@ -138,11 +138,14 @@ cdef class Helper:
             blob, size = policy.blob, len(policy.blob)
         memset(&which, 0, sizeof(which))
         which.device_major, which.device_minor, which.inode = device_major, device_minor, inode
-        error = client_dock(&self.c, blob, size, &which)
-        if error == -EPIPE:
-            raise LaneLost("the helper has ended")
-        if error:
+        self.users += 1
+        with nogil:
+            error = client_dock(&self.c, blob, size, &which)
+        self.leave()
+        if error == -E2BIG:
             raise OSError(-error, strerror(-error))
+        if error:
+            raise LaneLost(f"the helper does not answer: {strerror(-error)}")
 
     @cython.critical_section
     def await_dock(self):

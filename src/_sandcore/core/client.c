@@ -243,6 +243,24 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
     return error ? error : joint;
 }
 
+/* Takes answers that are there, and waits for some where many are not: a helper whose answers nobody
+ * takes stops, and with it whoever asks. */
+static int hear_docks(struct client *client)
+{
+    enum { OUTSTANDING = 32 };
+    struct wire_reply ready;
+    while (client->docked != client->docks && (packet_await(client->control, 0) == 0 ||
+                                               client->docks - client->docked > OUTSTANDING)) {
+        memset(&ready, 0, sizeof ready);
+        int error = receive_ready(client->control, &ready, NULL, 0);
+        if (ready.kind != WIRE_READY) {
+            return error < 0 ? error : -EPROTO;
+        }
+        client->docked++;
+    }
+    return 0;
+}
+
 int client_dock(struct client *client, const void *blob, size_t size, const struct wire_dock *which)
 {
     struct {
@@ -258,7 +276,8 @@ int client_dock(struct client *client, const void *blob, size_t size, const stru
     if (size > 0) {
         memcpy(order.blob, blob, size);
     }
-    int error = packet_send(client->control, &order, sizeof order.head + size, NULL, 0);
+    int error = hear_docks(client);
+    error = error ? error : packet_send(client->control, &order, sizeof order.head + size, NULL, 0);
     client->docks += error == 0;
     return error;
 }

@@ -60,23 +60,40 @@ void dock_drop(struct dock *dock)
 {
     tree_drop(dock->place);
     tree_drop(dock->hollow);
-    dock->place = dock->hollow = -1;
+    tree_drop(dock->top);
+    dock->place = dock->hollow = dock->top = -1;
     masks_drop(&dock->masks);
 }
 
-/* With all that is mounted in it. Its name goes, too: the next one has no business with it. */
+/* With all that is mounted in it, by where it is mounted: the host may have renamed the way there. Its
+ * name goes, too: the next one has no business with it. */
 static int leave(struct dock *dock)
 {
     if (!dock->lies) {
         return 0;
     }
     masks_drop(&dock->masks);
-    long error = SYS_2(SYS_umount2, workspace_of(dock), DETACH | NO_LINK);
-    if (error == 0 || error == -EINVAL || error == -ENOENT) { /* it may not have got so far */
-        SYS_3(SYS_unlinkat, dock->hollow, name_of(dock), REMOVE_DIRECTORY);
-        dock->lies = 0;
+    long error = SYS_1(SYS_fchdir, dock->top);
+    if (error == 0 && dock->attached) {
+        error = SYS_2(SYS_umount2, name_of(dock), DETACH | NO_LINK);
+        dock->attached = error != 0;
     }
-    return dock->lies ? (int)error : 0;
+    if (error == 0) {
+        error = SYS_3(SYS_unlinkat, dock->hollow, name_of(dock), REMOVE_DIRECTORY);
+        error = error == -ENOENT ? 0 : error; /* it did not get so far */
+    }
+    SYS_1(SYS_chdir, "/");
+    dock->lies = error != 0;
+    return (int)error;
+}
+
+/* Whether the way to the directory still leads to what hides it. */
+static int is_in_place(const struct dock *dock)
+{
+    int now = tree_open(dock->path);
+    int same = now >= 0 && tree_same(now, dock->top);
+    tree_drop(now);
+    return same;
 }
 
 static int open_ordered(const struct dock *dock, const struct wire_dock *order)
@@ -126,8 +143,10 @@ static int take_place(struct dock *dock, const struct wire_dock *order)
     int tree = take_tree(dock, order);
     long error = tree < 0 ? tree : SYS_3(SYS_mkdirat, dock->hollow, name_of(dock), DIRECTORY_MODE);
     error = error == -EEXIST ? 0 : error;
-    error = error ? error : tree_attach(tree, workspace_of(dock));
+    error = error ? error : tree_attach_in(tree, dock->top, name_of(dock));
+    dock->attached = error == 0;
     tree_drop(tree);
+    error = error ? error : is_in_place(dock) ? 0 : -ESTALE;
     return error ? (int)error
                  : masks_cover(&dock->policy, (uint32_t)strlen(workspace_of(dock)), &dock->masks);
 }
@@ -163,8 +182,8 @@ int dock_share(struct dock *dock)
     if (!dock->path) {
         return 0;
     }
-    if (dock->place < 0 || dock->hollow < 0) {
-        return dock->place < 0 ? dock->place : dock->hollow;
+    if (dock->place < 0 || dock->hollow < 0 || dock->top < 0) {
+        return dock->place < 0 ? dock->place : dock->hollow < 0 ? dock->hollow : dock->top;
     }
     long page = SYS_6(SYS_mmap, 0, sizeof *dock->log, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -244,6 +244,7 @@ static int place_mount(struct layout *layout, uint32_t index)
         error = place_own(mount, path);
         if (error == 0 && path == layout->dock->path) {
             layout->dock->hollow = tree_clone(path); /* which is not sealed with it */
+            layout->dock->top = tree_open(path);
         }
         error = error ? error : mounts_grant(layout->policy, layout->ruleset, path, mount->access);
     }

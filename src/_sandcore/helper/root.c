@@ -301,8 +301,10 @@ static void send_ready(const struct helper *helper, const struct stage_report *r
 
 void root_main(void)
 {
-    struct helper helper = {
-        .children = -1, .supervisor = -1, .handover = -1, .dock = {.place = -1, .hollow = -1}};
+    struct helper helper = {.children = -1,
+                            .supervisor = -1,
+                            .handover = -1,
+                            .dock = {.place = -1, .hollow = -1, .top = -1}};
     uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
                                           UINT64_C(1) << (SIGIO - 1) |
                                           UINT64_C(1) << (MASKS_SIGNAL - 1);

@@ -252,6 +252,10 @@ class Confinement(Protocol):
         """
 
     @property
+    def busy(self) -> bool:
+        """Whether a seat is taken."""
+
+    @property
     def lying(self) -> Workspace | None:
         """The workspace that lies in the dock, or is on its way."""
 

@@ -18,7 +18,7 @@ from sandbox.backends.guard import Guard
 from sandbox.backends.joint import LinuxJoint
 from sandbox.backends.journal import forget
 from sandbox.backends.launch import SHORTAGES, NamespacesFailed, await_helper, start_lane
-from sandbox.backends.moored import Berth, WorkspaceBasis
+from sandbox.backends.moored import Berth, Mounts, WorkspaceBasis
 from sandbox.backends.refusals import LANE_STAGES
 from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.backends.searched import weaker_nested
@@ -55,6 +55,7 @@ class LinuxConfinement:
         temporary: Temporary | None,
         audit: Audit | None = None,
         moor: Moor | None = None,
+        mounts: Mounts | None = None,
     ) -> None:
         self._identity = _identity()
         self._owner = os.getpid()
@@ -80,7 +81,7 @@ class LinuxConfinement:
         self.hard_limits = hard_limits()
         self.limits = resolved.policy.limits
         self._helper = helper
-        self._berth = Berth(helper, resolved.dock) if resolved.dock else None
+        self._berth = Berth(helper, mounts) if mounts is not None else None
         scratch = await_helper(helper, len(ground.scratch))
         self._scratch = Scratch(scratch, ground.scratch)
         self.enforcement = self.enforcement_of(self.limits)
@@ -135,15 +136,23 @@ class LinuxConfinement:
     def seat(self, limits: Limits) -> LinuxSeat:
         """A free lane, or a new one."""
         processes = self.ground.processes(limits)
-        with self._lock.held:
-            self._taken += 1
+        taken = False
         try:
+            with self._lock.held:
+                self._taken += 1
+                taken = True
             seat = self._free_seat(processes) or self._new_seat(processes)
             seat.prepare(limits)
         except BaseException:
-            self.left()
+            if taken:
+                self.left()
             raise
         return seat
+
+    @property
+    def busy(self) -> bool:
+        """See ``Confinement.busy``."""
+        return self._taken > 0
 
     def left(self) -> None:
         """A seat that was taken is not any more."""

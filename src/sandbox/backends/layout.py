@@ -27,7 +27,7 @@ from sandbox.backends.cover import DEVICES, Cover, Rule
 from sandbox.backends.enforceable import weaker_layout
 from sandbox.entries import Access, Special
 from sandbox.errors import Unenforceable
-from sandbox.paths import ancestors, by_parts
+from sandbox.paths import ancestors, by_parts, is_there
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, Table, lookup
 from sandbox.result import Weaker
@@ -277,7 +277,7 @@ class _Table:
         for path in self._resolved.all_protected:
             if self._root(path) in ("", path):
                 continue
-            if os.path.lexists(path):
+            if is_there(path):
                 self._add(path, "read", True)
                 self._pin_way(path)
             else:
@@ -285,8 +285,8 @@ class _Table:
 
     def _named(self) -> None:
         """What the host has at the named paths now; another layout has what comes later."""
-        for path, is_there in self._sockets.items():
-            if is_there:
+        for path, exists in self._sockets.items():
+            if exists:
                 self._add(path, "socket", True)
                 self._way(path)
                 self._pin_way(path)

@@ -22,7 +22,7 @@ from sandbox.backends.ground import Ground, in_landlock, in_namespaces, unconfin
 from sandbox.backends.guard import Guard
 from sandbox.backends.journal import Journal
 from sandbox.backends.launch import NamespacesFailed, start_helper
-from sandbox.backends.moored import WorkspaceBasis
+from sandbox.backends.moored import Mounts, WorkspaceBasis
 from sandbox.backends.prepared import Prepared, PreparedRules, key_of
 from sandbox.backends.refusals import Refusal, explain_refusal
 from sandbox.backends.searched import resolve_searched
@@ -131,12 +131,15 @@ class LinuxBackend:
             ground = unconfined(resolved.policy)
         try:
             # It takes the helper as long to be there as what follows, up to where it is waited for.
+            mounts = Mounts(resolved.dock) if resolved.dock else None
             helper = start_helper(ground.blob, ground.processes(resolved.policy.limits))
             roots = tuple(path for path in resolved.writable if path != resolved.tmp)
             looked_after = (roots, ground.guarded, ground.guarded_later)
             guard = None if isolation == "none" else self._guard(*looked_after)
             places = self._places(resolved.tmp)
-            return LinuxConfinement(helper, resolved, ground, guard, places, audit, self._moor)
+            return LinuxConfinement(
+                helper, resolved, ground, guard, places, audit, self._moor, mounts
+            )
         except NamespacesFailed as failed:
             refusal = explain_refusal(failed.stage, failed.number)
             self._why = refusal

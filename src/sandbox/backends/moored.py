@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import _sandcore
-from sandbox.backends.aliases import Mount, mount_table, parse_mounts
+from sandbox.backends.aliases import mount_table, parse_mounts
 from sandbox.backends.base import ConfinementLost
 from sandbox.backends.resting import missing, stamps
 from sandbox.docks import NotDocked, Workspace, look, named
@@ -23,7 +23,7 @@ from sandbox.errors import WorkspaceRefused
 from sandbox.paths import ancestors, below, by_parts
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["Berth", "WorkspaceBasis"]
+__all__ = ["Berth", "Mounts", "WorkspaceBasis"]
 
 _ALONE = "a sandbox of its own"
 _OTHER = "another directory was there when the sandbox was made, as when it was mounted since"
@@ -53,7 +53,8 @@ class WorkspaceBasis:
         if not os.path.isfile(f"{found.path}/.git"):
             self._git, self._pointer = stamps((), ()), b""
         # Where all are names in the workspace itself, none changes unless it does.
-        flat = not any("/" in path[start:] for path in found.there)
+        names = (*found.there, *found.absent)
+        flat = not found.behind and not any("/" in path[start:] for path in names)
         self._is_flat = flat and not self._pointer
         paths = (*found.there, found.path)
         self._there = stamps((), paths)
@@ -72,7 +73,7 @@ class WorkspaceBasis:
         )
 
 
-class _Mounts:
+class Mounts:
     """What the host has mounted or unmounted at or below a directory since this was made."""
 
     def __init__(self, top: str) -> None:
@@ -83,14 +84,16 @@ class _Mounts:
         self._then = self._table()
         self._changed: tuple[str, ...] = ()
 
-    def _table(self) -> set[Mount]:
-        found = parse_mounts(mount_table())
-        return {one for one in found if below(one.point, self._top) or below(self._top, one.point)}
+    def _table(self) -> set[tuple[str, str]]:
+        """The lines of what matters, each with its point."""
+        lines = mount_table().splitlines()
+        found = [(line, mount.point) for line in lines for mount in parse_mounts(line)]
+        return {one for one in found if below(one[1], self._top) or below(self._top, one[1])}
 
     def concern(self, path: str) -> bool:
         """Whether a path is not what it was then. A short call as long as nothing changes."""
         if self._poll.poll(0):
-            self._changed = tuple({one.point for one in self._then ^ self._table()})
+            self._changed = tuple({point for _, point in self._then ^ self._table()})
         return any(below(point, path) or below(path, point) for point in self._changed)
 
     def close(self) -> None:
@@ -99,11 +102,14 @@ class _Mounts:
 
 
 class Berth:
-    """What lies in the dock of a helper. Whoever calls has a lock for it."""
+    """What lies in the dock of a helper. Whoever calls has a lock for it.
 
-    def __init__(self, helper: _sandcore.Helper, dock: str) -> None:
+    ``mounts`` is from before the helper was started.
+    """
+
+    def __init__(self, helper: _sandcore.Helper, mounts: Mounts) -> None:
         self._helper = helper
-        self._mounts = _Mounts(dock)
+        self._mounts = mounts
         self._awaited = False
         self._basis: WorkspaceBasis | None = None
         self.lying: Workspace | None = None  # or on its way
@@ -128,9 +134,8 @@ class Berth:
             raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
         basis = WorkspaceBasis(path)
         found = look(base, path, which)
+        self._awaited, self.lying, self._basis = True, found, basis
         self._ask(found)
-        self._awaited = True
-        self.lying, self._basis = found, basis
         return found, basis
 
     def _ask(self, found: Workspace) -> None:
@@ -170,9 +175,10 @@ class Berth:
 
     def leave(self) -> None:
         """Has what lies there leave; the next command waits for that, too."""
+        if self.lying is not None:
+            with suppress(_sandcore.LaneLost, OSError):  # the next call sees that
+                self._helper.dock(None)
         self.lying = self._basis = None
-        with suppress(_sandcore.LaneLost, OSError):  # the next call sees that
-            self._helper.dock(None)
 
     def close(self) -> None:
         """Lets go of what it watches."""

@@ -117,7 +117,6 @@ def empty(path: str, kept: Collection[str] = ()) -> None:
     """
     top = _open_ours(path)
     try:
-        moved = 0
         todo = _clear(top, kept)
         while todo:
             name = todo.pop()
@@ -126,8 +125,7 @@ def empty(path: str, kept: Collection[str] = ()) -> None:
                 continue
             try:
                 for child in _clear(inner):
-                    moved += 1
-                    target = f".sandbox-{os.getpid()}-{moved}"
+                    target = f".sandbox-{os.urandom(9).hex()}"  # what can be guessed may be there
                     if _lift(child, inner, target, top):
                         todo.append(target)
             finally:

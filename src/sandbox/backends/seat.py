@@ -77,6 +77,7 @@ class LinuxSeat:
         self.tmp = tmp
         self._limits: Limits | None = None
         self._noted = 0
+        self._guard: Guard | None = None  # of the command that runs
         self._hearing: Hearing | None = None
 
     def prepare(self, limits: Limits) -> None:
@@ -93,7 +94,7 @@ class LinuxSeat:
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
-        guard = self._confinement.guard
+        guard = self._guard = self._confinement.guard
         if guard is None:
             return self._run(request), ()
         guard.before()
@@ -145,7 +146,7 @@ class LinuxSeat:
 
     def submit(self, engine: Engine, request: Request, token: object) -> Job:
         """See ``Seat.submit``."""
-        guard = self._confinement.guard
+        guard = self._guard = self._confinement.guard
         if guard is not None:
             guard.before()
         self._hearing = self._confinement.hearing(self.lane)
@@ -161,7 +162,7 @@ class LinuxSeat:
 
     def settle(self, job: Job) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.settle``."""
-        guard = self._confinement.guard
+        guard = self._guard
         if job.lost is not None:
             raise ConfinementLost(job.lost, self._after_loss())
         denials = guard.after() if guard is not None else ()
@@ -173,7 +174,7 @@ class LinuxSeat:
 
     def _after_loss(self) -> tuple[Denial, ...]:
         """What the command left behind whose sandbox was lost."""
-        guard = self._confinement.guard
+        guard = self._guard
         if guard is None:
             return ()
         denials = guard.after()

@@ -11,6 +11,7 @@ emptied, and what lies beside the seats' directories goes.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -44,6 +45,8 @@ class Scratch:
             for index, (fd, kept) in enumerate(self._places):
                 if _state(fd) != self._states[index]:
                     empty(f"/proc/self/fd/{fd}/.", kept)
+                    if not frozenset(kept).issuperset(os.listdir(fd)):
+                        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
                     for name in os.listxattr(fd):
                         with suppress(OSError):  # the kernel's own are not for us
                             os.removexattr(fd, name)
