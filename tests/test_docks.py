@@ -48,6 +48,12 @@ SCENES = (
     "what_is_not_told_of_is_in_the_results",
     "who_has_joined_stays",
     "threads_may_move_it",
+    "a_dock_that_was_renamed_for_a_moment_shows_no_other",
+    "a_workspace_that_is_closed_is_no_empty_one",
+    "answers_that_nobody_waits_for_stop_nothing",
+    "a_command_that_goes_on_keeps_it_also_when_it_was_confined_anew",
+    "what_the_host_makes_where_a_link_leads_is_protected",
+    "the_directory_of_all_may_be_made_anew",
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 import sandbox
 from _sandcore import Stamps
 from sandbox.backends import scratch
-from sandbox.backends.temporary import Temporary
+from sandbox.backends.temporary import Scratch, Temporary
 
 
 @pytest.fixture
@@ -93,3 +93,21 @@ def test_clearing_after_the_helper_has_gone_touches_nobody_elses_directory(
             os.close(fd)
         assert (outside / "file").read_text() == "outside\n"
     box.close()
+
+
+def test_names_of_ours_that_a_command_took_keep_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be removed is no empty directory: the sandbox is given up then."""
+    monkeypatch.setattr(scratch.os, "urandom", lambda count: bytes(count))
+    for path in (tmp_path / "A" / "c" / "message", tmp_path / f".sandbox-{'00' * 9}" / "x" / "y"):
+        path.mkdir(parents=True)
+    places = Scratch([os.open(tmp_path, os.O_RDONLY)], [frozenset()])
+    (tmp_path / "new").touch()
+    with pytest.raises(OSError, match="not empty"):
+        places.clear()
+    monkeypatch.undo()
+    (tmp_path / "newer").touch()
+    places.clear()
+    assert list(tmp_path.iterdir()) == []
+    places.close()

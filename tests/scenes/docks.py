@@ -629,3 +629,93 @@ def threads_may_move_it(w: Path, o: Path) -> None:
         for thread in threads:
             thread.join()
     assert wrong == [], wrong[:3]
+
+
+def a_dock_that_was_renamed_for_a_moment_shows_no_other(w: Path, o: Path) -> None:
+    """What lay there is unmounted by where it is mounted, not by its path."""
+    dock = w / "dock"
+    dock.mkdir()
+    one, two = made(dock)
+    for act in ("refused", "none"):
+        with Sandbox(workspace_write(), workspaces=dock) as box:
+            box.move(one)
+            assert box.run("cat file").out == "one"
+            dock.rename(w / "away")
+            if act == "refused":
+                refused(box.move, two)
+            else:
+                with suppress(SandboxException):
+                    box.move(None)
+            (w / "away").rename(dock)
+            with suppress(SandboxException):
+                box.move(two)
+                assert box.run(f"ls {dock}; cat {one}/file").out in ("two\n", "")
+
+
+def a_workspace_that_is_closed_is_no_empty_one(w: Path, o: Path) -> None:
+    """Of an ordinary user, whose command takes the permissions of its own workspace."""
+    (one,) = made(w, "one")
+    (one / ".git").mkdir()
+    (one / ".git" / "config").write_text("mine")
+    (one / ".envrc").write_text("mine")
+    for box in (Sandbox(workspace_write(), workspaces=w), Sandbox(workspace_write(one))):
+        with box:
+            if box.resolved.dock:
+                box.move(one)
+            script = "chmod 000 . && touch /tmp/closed; sleep 0.5; chmod 700 ."
+            with box.popen(script) as first:
+                time.sleep(0.1)
+                with suppress(SandboxException):
+                    box.run(
+                        f"until cd {one}; do :; done; echo evil > .git/config; echo evil > .envrc"
+                    )
+                first.wait()
+            one.chmod(0o755)
+            assert (one / ".git" / "config").read_text() == "mine"
+            assert (one / ".envrc").read_text() == "mine"
+
+
+def answers_that_nobody_waits_for_stop_nothing(w: Path, o: Path) -> None:
+    one, two = made(w)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        for number in range(1200):
+            box.move((one, two)[number % 2], wait=False)
+            if number % 3 == 0:
+                refused(box.move, w / "gone")
+        box.move(one)
+        assert box.run("cat file").out == "one"
+
+
+def a_command_that_goes_on_keeps_it_also_when_it_was_confined_anew(w: Path, o: Path) -> None:
+    one, two = made(w)
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(one)
+        with box.popen("echo x > .envrc; touch ready; sleep 60") as process:
+            until(lambda: (one / "ready").exists())
+            assert box.run("true").ok  # what was planted looks like the host's to it
+            assert "a command is in another" in str(refused(box.move, two))
+            process.kill()
+        box.move(two)
+        assert box.run("cat file").out == "two"
+
+
+def what_the_host_makes_where_a_link_leads_is_protected(w: Path, o: Path) -> None:
+    (one,) = made(w, "one")
+    (one / "conf").mkdir()
+    (one / ".envrc").symlink_to("conf/envrc")
+    with Sandbox(workspace_write(), workspaces=w) as box:
+        box.move(one)
+        assert box.run("true").ok
+        (one / "conf" / "envrc").write_text("mine")
+        assert errors_of(box, "conf/envrc", flags="O_WRONLY") == [_READ_ONLY]
+
+
+def the_directory_of_all_may_be_made_anew(w: Path, o: Path) -> None:
+    dock = w / "dock"
+    for turn in range(3):
+        dock.mkdir()
+        for path in made(dock):
+            (done,) = run_many([Command(["cat", "file"], path)], workspaces=dock)
+            assert done.result is not None and done.result.out == path.name, done
+            assert sandbox.run(["cat", "file"], cwd=path, workspaces=dock).out == path.name
+        dock.rename(w / f"away-{turn}")
