@@ -155,23 +155,31 @@ class Boundary:
         """Another workspace in the dock, empty: none; see ``Sandbox.move``."""
         if not self._base.dock:
             raise InvalidArgument("workspace", workspace, "the sandbox has its own", "workspaces=")
-        with self._lock.held:
-            self._check_dock()
-            if any(old.busy for old in list(self._retired)):
-                raise InvalidArgument("workspace", workspace, "a command is in another")
-            confinement, why = self._confinement, ""
-            for _ in range(2):
-                if confinement is None or self._owner != os.getpid():
-                    confinement = self._current()
-                try:
+        why = ""
+        for _ in range(2):
+            confinement: Confinement | None = None
+            try:
+                with self._lock.held:
+                    confinement = self._free(workspace)
                     confinement.dock(self._base, workspace)
-                    if wait:
-                        confinement.settle()
-                    return
-                except ConfinementLost as lost:
+                if wait:  # without the lock, or who closes this would wait, too
+                    confinement.settle()
+                return
+            except ConfinementLost as lost:
+                why = str(lost)
+                if confinement is not None:
                     confinement.close()
-                    confinement, why = None, str(lost)
         raise SandboxLost(why)
+
+    def _free(self, workspace: str) -> Confinement:
+        """The confinement as it is, when no command runs in it; made anew when it was lost."""
+        self._check_dock()
+        if any(old.busy for old in list(self._retired)):
+            raise InvalidArgument("workspace", workspace, "a command is in another")
+        confinement = self._confinement
+        if confinement is None or confinement.closed or self._owner != os.getpid():
+            confinement = self._current()
+        return confinement
 
     def _check_dock(self) -> None:
         if _identity(self._base.dock) != self._dock:

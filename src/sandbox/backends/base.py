@@ -252,6 +252,10 @@ class Confinement(Protocol):
         """
 
     @property
+    def closed(self) -> bool:
+        """Whether it was."""
+
+    @property
     def busy(self) -> bool:
         """Whether a seat is taken."""
 

@@ -150,6 +150,11 @@ class LinuxConfinement:
         return seat
 
     @property
+    def closed(self) -> bool:
+        """See ``Confinement.closed``."""
+        return self._closed
+
+    @property
     def busy(self) -> bool:
         """See ``Confinement.busy``."""
         return self._taken > 0
