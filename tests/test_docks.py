@@ -14,6 +14,7 @@ import pytest
 from conftest import AsUser
 from scenekit import play
 
+import _sandcore as core
 import sandbox
 from sandbox import Command, Sandbox, Unenforceable, aio, run_many, shared, workspace_write
 from sandbox.pool import Pool
@@ -251,3 +252,33 @@ def test_without_namespaces_it_says_so(monkeypatch: pytest.MonkeyPatch, far: Pat
     monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
     with pytest.raises(Unenforceable, match="namespaces"):
         Sandbox(workspace_write(), workspaces=far)
+
+
+def test_the_helper_mounts_nothing_elsewhere(samples: list[Path]) -> None:
+    """Whatever a message says: what comes with a workspace is in it."""
+    dock, one = bytes(samples[0].parent), bytes(samples[0])
+    mounts = [
+        (b"/dev", core.MOUNT_DEVICES, 0, core.ACCESS_DEVICE, 0),
+        (b"/proc", core.MOUNT_PROC, 0, 0, 0),
+        (dock, core.MOUNT_HOLLOW, core.MOUNT_DOCK, core.ACCESS_WRITE, 0),
+    ]
+    helper = core.Helper(core.compile_policy(mounts=mounts, read_only=True), core.HELPER_PATH)
+    which = os.stat(one)
+    device = {"device_major": os.major(which.st_dev), "device_minor": os.minor(which.st_dev)}
+    for path, kind in (
+        (b"/", core.MOUNT_READ),
+        (b"/etc/passwd", core.MOUNT_MASK),
+        (one + b"0", core.MOUNT_READ),
+        (one, core.MOUNT_READ),
+        (bytes(samples[1]), core.MOUNT_WRITE),
+    ):
+        rows = [(one, core.MOUNT_WRITE, 0, 0, 0), (path, kind, core.MOUNT_OPTIONAL, 0, 0)]
+        helper.dock(core.compile_policy(mounts=rows), **device, inode=which.st_ino)
+        with pytest.raises(core.StageError, match="Invalid argument"):
+            helper.await_dock()
+    helper.dock(core.compile_policy(mounts=rows[:1]), **device, inode=which.st_ino)
+    assert helper.await_dock() == 0
+    helper.dock(core.compile_policy(mounts=rows[:1]), **device, inode=which.st_ino + 1)
+    with pytest.raises(core.StageError):
+        helper.await_dock()
+    helper.close()

@@ -29,11 +29,11 @@ static uint8_t *write_blob(struct fuzz_bytes *left, size_t *size)
         mounts[count] = (struct policy_mount){.kind = (uint8_t)(1 + kind % 9),
                                               .flags = flags & 7,
                                               .size = flags >> 3 ? (1u << (flags >> 3)) : 0};
-        if (mounts[count].kind == POLICY_MOUNT_HOLLOW && flags & POLICY_MOUNT_LATER) {
-            mounts[count].flags ^= POLICY_MOUNT_LATER | POLICY_MOUNT_DOCK;
-        }
         if (count > 0 && mounts[count - 1].kind == POLICY_MOUNT_ABSENT) {
             mounts[count].kind = POLICY_MOUNT_ABSENT; /* they come last */
+        }
+        if (mounts[count].kind == POLICY_MOUNT_HOLLOW && flags & POLICY_MOUNT_LATER) {
+            mounts[count].flags ^= POLICY_MOUNT_LATER | POLICY_MOUNT_DOCK;
         }
         paths[count++] = (const char *)left->at;
         left->at = end + 1;

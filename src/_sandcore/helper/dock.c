@@ -151,6 +151,20 @@ static int take_place(struct dock *dock, const struct wire_dock *order)
                  : masks_cover(&dock->policy, (uint32_t)strlen(workspace_of(dock)), &dock->masks);
 }
 
+/* What else a blob has to mount is in the workspace: whoever watches it goes by that. */
+static int rows_are_inside(const struct dock *dock)
+{
+    size_t length = strlen(workspace_of(dock));
+    for (uint32_t i = 1; i < dock->policy.header->mount_count; i++) {
+        const char *path = dock->policy.strings + dock->policy.mounts[i].path;
+        if (strlen(path) <= length || path[length] != '/' ||
+            memcmp(path, workspace_of(dock), length) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* The view is into the blob: it is kept. */
 static int open_blob(struct dock *dock, const uint8_t *blob, size_t size)
 {
@@ -164,7 +178,7 @@ static int open_blob(struct dock *dock, const uint8_t *blob, size_t size)
     }
     memcpy(dock->blob, blob, size);
     int error = policy_open(dock->blob, size, &dock->policy);
-    return error ? error : name_of(dock) ? 0 : -EINVAL;
+    return error ? error : name_of(dock) && rows_are_inside(dock) ? 0 : -EINVAL;
 }
 
 static int take(struct dock *dock, const struct wire_dock *order, const uint8_t *blob)
