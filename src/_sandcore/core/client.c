@@ -37,8 +37,7 @@ static long kill_process(int pidfd)
     return syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 }
 
-/* A signal is no reason to give up a start that takes a millisecond. */
-static int receive_ready(int socket, struct wire_reply *ready, int32_t *fds, unsigned max)
+int client_receive_ready(int socket, struct wire_reply *ready, int32_t *fds, unsigned max)
 {
     int64_t deadline = packet_now() + start_patience_ns;
     int error;
@@ -179,7 +178,7 @@ int client_await(struct client *client, struct stage_report *report)
 {
     struct wire_reply ready = {.report = {.detail = -1}};
     *report = (struct stage_report){.stage = STAGE_HELPER, .detail = -1};
-    int error = receive_ready(client->control, &ready, client->scratch, WIRE_MAX_SCRATCH);
+    int error = client_receive_ready(client->control, &ready, client->scratch, WIRE_MAX_SCRATCH);
     if (error) {
         *report = ready.report.stage != STAGE_NONE ? ready.report : *report;
         return give_up(client, error, report);
@@ -216,7 +215,7 @@ int client_await_lane(int lane, struct wire_reply *ready)
 {
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
-    int error = lane < 0 ? lane : receive_ready(lane, ready, NULL, 0);
+    int error = lane < 0 ? lane : client_receive_ready(lane, ready, NULL, 0);
     if (error && lane >= 0) {
         close(lane);
     }
@@ -230,7 +229,7 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
     memset(fds, 0xff, WIRE_JOINT_FDS * sizeof *fds);
     ready->report.stage = STAGE_LANE;
     int joint = order(client, WIRE_JOIN, processes);
-    int error = joint < 0 ? joint : receive_ready(joint, ready, fds, WIRE_JOINT_FDS);
+    int error = joint < 0 ? joint : client_receive_ready(joint, ready, fds, WIRE_JOINT_FDS);
     if (error == 0 && fds[WIRE_JOINT_FDS - 1] < 0) {
         error = -EMFILE;
     }
@@ -243,60 +242,6 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
     return error ? error : joint;
 }
 
-/* Takes answers that are there, and waits for some where many are not: a helper whose answers nobody
- * takes stops, and with it whoever asks. */
-static int hear_docks(struct client *client)
-{
-    enum { OUTSTANDING = 32 };
-    struct wire_reply ready;
-    while (client->docked != client->docks && (packet_await(client->control, 0) == 0 ||
-                                               client->docks - client->docked > OUTSTANDING)) {
-        memset(&ready, 0, sizeof ready);
-        int error = receive_ready(client->control, &ready, NULL, 0);
-        if (ready.kind != WIRE_READY) {
-            return error < 0 ? error : -EPROTO;
-        }
-        client->docked++;
-    }
-    return 0;
-}
-
-int client_dock(struct client *client, const void *blob, size_t size, const struct wire_dock *which)
-{
-    struct {
-        struct wire_dock head;
-        uint8_t blob[WIRE_MAX_DOCK];
-    } order;
-    if (size > sizeof order.blob) {
-        return -E2BIG;
-    }
-    order.head = *which;
-    order.head.kind = WIRE_DOCK;
-    order.head.size = (uint32_t)size;
-    if (size > 0) {
-        memcpy(order.blob, blob, size);
-    }
-    int error = hear_docks(client);
-    error = error ? error : packet_send(client->control, &order, sizeof order.head + size, NULL, 0);
-    client->docks += error == 0;
-    return error;
-}
-
-int client_await_dock(struct client *client, struct wire_reply *ready)
-{
-    int error = 0;
-    memset(ready, 0, sizeof *ready);
-    while (client->docked != client->docks) {
-        memset(ready, 0, sizeof *ready);
-        error = receive_ready(client->control, ready, NULL, 0);
-        if (ready->kind != WIRE_READY) {
-            return error < 0 ? error : -EPROTO;
-        }
-        client->docked++;
-    }
-    return error;
-}
-
 int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,
                   struct wire_reply *ready)
 {
@@ -304,7 +249,7 @@ int client_direct(struct client *client, uint64_t cookie, const int32_t *fds,
     memset(ready, 0, sizeof *ready);
     ready->report.stage = STAGE_LANE;
     int error = packet_send(client->control, &order, sizeof order, fds, fds ? WIRE_JOINT_FDS : 0);
-    return error ? error : receive_ready(client->control, ready, NULL, 0);
+    return error ? error : client_receive_ready(client->control, ready, NULL, 0);
 }
 
 /* Waits for the process's end, whatever signals come. */

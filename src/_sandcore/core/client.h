@@ -38,6 +38,10 @@ int client_join(const struct client *client, uint32_t processes, int32_t fds[WIR
  * ready->report; then it is closed. */
 int client_await_lane(int lane, struct wire_reply *ready);
 
+/* Waits for a READY and what fds come with it; a signal is no reason to give up what takes a
+ * millisecond. A negative errno, with ready->kind WIRE_READY where it came and says that. */
+int client_receive_ready(int socket, struct wire_reply *ready, int32_t *fds, unsigned max);
+
 /* Orders another workspace, by a blob whose first mount it is, in the place of the one that lies in the
  * dock; without a blob that only leaves. device and inode: which directory it is, as statx has them. No
  * command may run. What became of the last order is told by await; of those before it nobody hears. */

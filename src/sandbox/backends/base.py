@@ -135,10 +135,7 @@ class Outcome(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A policy and whose it is: what ``resolve`` takes, in its order.
-
-    ``docks``: the workspace is a directory in which workspaces come and go.
-    """
+    """A policy and whose it is; ``docks``: its workspace is a directory of such."""
 
     policy: SandboxPolicy
     workspace: str | None
