@@ -135,7 +135,7 @@ void fuzz_one(const uint8_t *data, size_t size)
     case 0:
         send_all(pair[1], &left);
         shutdown(pair[1], SHUT_WR);
-        if (receive_ready(pair[0], &reply, fds, WIRE_MAX_SCRATCH) == 0) {
+        if (client_receive_ready(pair[0], &reply, fds, WIRE_MAX_SCRATCH) == 0) {
             FUZZ_CHECK(reply.kind == WIRE_READY && reply.report.stage == STAGE_NONE);
         }
         check_fds(fds, WIRE_MAX_SCRATCH);
