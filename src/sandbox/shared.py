@@ -28,15 +28,19 @@ _KEPT = 32  # sandboxes: each is two small processes and one more per command at
 
 
 class Slot:
-    """A kept sandbox, what it is for, and how many commands use it."""
+    """A kept sandbox, what it is for, and how many commands use it.
 
-    __slots__ = ("exclusive", "key", "sandbox", "users")
+    ``exclusive``: one at a time; ``moves``: it goes from one workspace to the next.
+    """
+
+    __slots__ = ("exclusive", "key", "moves", "sandbox", "users")
 
     def __init__(self, key: tuple[Any, ...], sandbox: Sandbox) -> None:
         self.key = key
         self.sandbox = sandbox
         self.users = 1
         self.exclusive = sandbox.isolation == "namespaces"
+        self.moves = bool(sandbox.resolved.dock)
 
 
 class Shelf:
@@ -62,19 +66,12 @@ class Shelf:
         Raises what ``Sandbox`` does, and ``WorkingDirectoryError`` for a workspace that is missing.
         """
         key = (policy, workspace, place, home())
-        with self._lock.held:
-            self._after_fork()
-            for slot in self._slots.get(key, ()):
-                if slot.users == 0 or not slot.exclusive:
-                    slot.users += 1
-                    self._idle.pop(slot, None)
-                    return slot
+        slot = self._free_slot(key)
+        if slot is not None:
+            return slot
         if workspace is not None:
             existing_directory(workspace)
-        made = Slot(key, Sandbox(policy, workspace=workspace, place=place))
-        with self._lock.held:
-            self._slots.setdefault(key, []).append(made)
-        return made
+        return self._keep(Slot(key, Sandbox(policy, workspace=workspace, place=place)))
 
     def borrow_for(self, policy: SandboxPolicy, place: str, workspaces: Any = None) -> Slot:
         """As ``borrow``, for a command that starts in a place: that is the workspace, if any.
@@ -91,12 +88,10 @@ class Shelf:
         workspace = _workspace_in(dock, place)
         which = os.stat(existing_directory(dock))
         key = (policy, dock, (which.st_dev, which.st_ino), home())
-        slot = self._idle_slot(key)
+        slot = self._free_slot(key)
         try:
             if slot is None:
-                slot = Slot(key, Sandbox(policy, workspaces=dock))
-                with self._lock.held:
-                    self._slots.setdefault(key, []).append(slot)
+                slot = self._keep(Slot(key, Sandbox(policy, workspaces=dock)))
             slot.sandbox.move(workspace, wait=False)
             return slot
         except Unenforceable as refused:
@@ -115,15 +110,20 @@ class Shelf:
         named(os.path.realpath(dock), workspace)
         return self.borrow(policy.with_deny(dock), workspace)
 
-    def _idle_slot(self, key: tuple[Any, ...]) -> Slot | None:
+    def _free_slot(self, key: tuple[Any, ...]) -> Slot | None:
         with self._lock.held:
             self._after_fork()
             for slot in self._slots.get(key, ()):
-                if slot.users == 0:
-                    slot.users = 1
+                if slot.users == 0 or not slot.exclusive:
+                    slot.users += 1
                     self._idle.pop(slot, None)
                     return slot
         return None
+
+    def _keep(self, slot: Slot) -> Slot:
+        with self._lock.held:
+            self._slots.setdefault(slot.key, []).append(slot)
+        return slot
 
     def _discard(self, slot: Slot | None) -> None:
         if slot is not None:
@@ -136,10 +136,9 @@ class Shelf:
         spoiled = False
         if slot.exclusive:
             try:
-                if slot.sandbox.resolved.dock:
-                    slot.sandbox.move(
-                        None, wait=False
-                    )  # nor is its file system held by an idle one
+                if slot.moves:
+                    # An idle one does not hold the file system of its last workspace.
+                    slot.sandbox.move(None, wait=False)
                 else:
                     slot.sandbox.clear()
             except SandboxException:

@@ -115,7 +115,7 @@ static int open_ordered(const struct dock *dock, const struct wire_dock *order)
 }
 
 /* Detached, writable, and a peer of nothing: what is mounted in it is to be in it alone. Mounts in it
- * may be read-only on the host, which cannot be taken back: then all of them stay as they are. */
+ * may be read-only on the host, which cannot be taken back: then only the top is made writable. */
 static int take_tree(const struct dock *dock, const struct wire_dock *order)
 {
     struct mount_attr change = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,

@@ -7,7 +7,7 @@ directory, and limits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import _sandcore
 from sandbox.backends.audit import Audit, Hearing
@@ -66,9 +66,7 @@ class LinuxConfinement:
         self._moor = moor
         self._own_guard = guard  # of what is writable beside a workspace that comes and goes
         self.noted = 0  # how often what is enforced was another thing
-        self._weaker: tuple[
-            Weaker, ...
-        ] = ()  # what is not enforced in the workspace that lies there
+        self._weaker: tuple[Weaker, ...] = ()  # what is not, in the workspace that lies there
         self._noted: tuple[tuple[Weaker, ...], ...] = ()  # that, and what its guard does not see
         self._closed = False
         self._retired = False
@@ -172,7 +170,7 @@ class LinuxConfinement:
     def dock(self, base: ResolvedPolicy, workspace: str) -> None:
         """See ``Confinement.dock``. The helper mounts while what remains is seen to here."""
         with self._lock.held:
-            berth = self._free_berth(workspace)
+            berth, weaker = self._free_berth(workspace), tuple[Weaker, ...]()
             self.guard = self._own_guard
             try:
                 if workspace:
@@ -181,15 +179,14 @@ class LinuxConfinement:
                     basis.note(found)
                     assert self._moor is not None
                     self.guard = self._moor(base, found, self.ground, basis)
+                    weaker = () if found.complete else (*weaker_nested(docked(base, found)),)
                 else:
-                    found = None
                     berth.leave()
                     self.clear()
             except BaseException:
                 berth.leave()
                 raise
-            is_all = found is None or found.complete
-            self._note_weaker(() if is_all or found is None else weaker_nested(docked(base, found)))
+            self._note_weaker(weaker)
 
     def _free_berth(self, workspace: str) -> Berth:
         if self._closed or self._berth is None:
@@ -217,12 +214,12 @@ class LinuxConfinement:
         if unwatched:
             self._note_weaker((*weaker_masks(unwatched), *self._weaker))
 
-    def _note_weaker(self, weaker: Iterable[Weaker]) -> None:
+    def _note_weaker(self, weaker: tuple[Weaker, ...]) -> None:
         """Of the workspace that lies in the dock."""
         watched = self.guard.weaker if self.guard is not None else ()
-        noted = (tuple(weaker), watched)
+        noted = (weaker, watched)
         if noted != self._noted:
-            self._weaker, self._noted = noted[0], noted
+            self._weaker, self._noted = weaker, noted
             self.enforcement = self.enforcement_of(self.limits)
             self.noted += 1
 

@@ -110,14 +110,9 @@ class Berth:
     def __init__(self, helper: _sandcore.Helper, mounts: Mounts) -> None:
         self._helper = helper
         self._mounts = mounts
-        self._awaited = False
+        self.awaited = False  # what lies there may still be refused
         self._basis: WorkspaceBasis | None = None
         self.lying: Workspace | None = None  # or on its way
-
-    @property
-    def awaited(self) -> bool:
-        """Whether what lies there may still be refused."""
-        return self._awaited
 
     def holds(self) -> bool:
         """Whether what is mounted for the workspace still is what the policy says."""
@@ -134,7 +129,7 @@ class Berth:
             raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
         basis = WorkspaceBasis(path)
         found = look(base, path, which)
-        self._awaited, self.lying, self._basis = True, found, basis
+        self.awaited, self.lying, self._basis = True, found, basis
         self._ask(found)
         return found, basis
 
@@ -158,7 +153,7 @@ class Berth:
         Raises ``WorkspaceRefused``, and ``ConfinementLost``; then nothing lies there.
         """
         found = self.lying
-        if not self._awaited or found is None:
+        if not self.awaited or found is None:
             return 0
         try:
             return self._helper.await_dock()
@@ -171,7 +166,7 @@ class Berth:
             why = os.strerror(error.errno or 0)
             raise WorkspaceRefused(found.path, why, _ALONE) from None
         finally:
-            self._awaited = False
+            self.awaited = False
 
     def leave(self) -> None:
         """Has what lies there leave; the next command waits for that, too."""

@@ -24,7 +24,6 @@ __all__ = [
     "LayoutBasis",
     "compile_namespaces",
     "layout_with_basis",
-    "mount_rows",
     "try_namespaces",
 ]
 
@@ -142,7 +141,7 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
     return compile_layout(resolved, denied, basis.missing), basis
 
 
-def mount_rows(mounts: Sequence[Mount]) -> list[tuple[bytes, int, int, int, int]]:
+def _mount_rows(mounts: Sequence[Mount]) -> list[tuple[bytes, int, int, int, int]]:
     """Mounts as the core takes them."""
     return [
         (
@@ -180,7 +179,7 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
         network=_sandcore.NET_FULL,
         filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
-        mounts=mount_rows(layout.mounts),
+        mounts=_mount_rows(layout.mounts),
         own_network=policy.network != "full",
         read_only=layout.read_only,
     )

@@ -75,9 +75,8 @@ class _Teller:
         self._lock = ForkLock()
         self._owner = 0
         self._notices: _sandcore.Notices | None = None
-        self._listeners: dict[
-            int, dict[_News, set[str]]
-        ] = {}  # by what names; none: of itself only
+        # By what names each listens; by none: of itself only.
+        self._listeners: dict[int, dict[_News, set[str]]] = {}
         self._numbers: dict[_News, set[int]] = {}
 
     def listen(self, news: _News, wanted: dict[str, str]) -> tuple[str, ...]:
