@@ -79,10 +79,7 @@ class PosixSpawn(Face):
         return ""
 
 
-class AsyncioSubprocess(Face):
-    def one(self, words: Words) -> str:
-        return subprocess.run(words, capture_output=True, text=True, env=ENV, cwd=self.work).stdout
-
+class AsyncioSubprocess(Subprocess):
     def many(self, words: Words, count: int, most: int) -> Times:
         async def act() -> None:
             process = await asyncio.create_subprocess_exec(
@@ -385,17 +382,12 @@ FACES: dict[str, type[Face]] = {
 }
 
 
-def resident() -> int:
-    """Bytes that this process has at the most until now."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def held() -> dict[str, int]:
-    """What must not grow."""
+    """What must not grow; ``resident``: bytes, at the most until now."""
     return {
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "resident": resident(),
+        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from faces import ENV
+
 __all__ = ["API", "CLI", "Program", "install", "programs"]
 
 PACKAGES = (
@@ -36,7 +38,6 @@ PACKAGES = (
 )
 DEBIAN = ("bubblewrap", "firejail")
 API = ("sandlock", "nono-py", "sandboxkit", "hlyn.run", "zerobox (API)", "py-landlock", "landlock")
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
 
 @dataclass(frozen=True)

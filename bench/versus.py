@@ -28,7 +28,7 @@ from typing import Any
 
 import peers
 import plots
-from faces import FACES
+from faces import ENV, FACES
 from measure import compile_floor
 from probing import PROBES, Range
 from rich.console import Console
@@ -171,17 +171,15 @@ def launchers(place: Path, work: str, floor: Path) -> Iterator[Row]:
         words = [launcher_path(), "--policy", file, "--isolation", isolation, "--"]
         name = f"sandcore-exec, {isolation}"
         turn = by_floor(floor, [*words, *COMMAND])
-        yield Row(name, "ours", turn, plainly(words, peers.ENV, work))
+        yield Row(name, "ours", turn, plainly(words, ENV, work))
 
 
 @contextmanager
 def rows(work: str, floor: Path, python: Path, only: set[str]) -> Iterator[list[Row]]:
     """All that can be had, the floor first."""
     os.dup2(os.open("/dev/null", os.O_RDONLY), 77)
-    made, workers = (
-        [Row("floor", "floor", by_floor(floor, COMMAND), plainly([], peers.ENV, work))],
-        [],
-    )
+    made = [Row("floor", "floor", by_floor(floor, COMMAND), plainly([], ENV, work))]
+    workers = list[Worker]()
     wanted = {name: sys.executable for name in FACES if name not in peers.API}
     wanted |= {name: str(python) for name in peers.API} if python.exists() else {}
     for name, interpreter in wanted.items():

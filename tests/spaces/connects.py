@@ -358,7 +358,6 @@ def sockets_that_the_caller_gave_are_not_connected_anew(w: Path, o: Path) -> Non
 import errno, socket, struct, sys
 sock = socket.socket(fileno=0)
 unspec = struct.pack("H14x", 0)
-import contextlib
 import ctypes
 print(ctypes.CDLL(None, use_errno=True).connect(0, unspec, 16), end=" ")
 try:

@@ -34,15 +34,12 @@ static int new_cover(const struct policy_mount *mount, const char *path, int pla
         return mounts_mask((now & TREE_DIRECTORY) != 0);
     }
     int tree = mounts_tree(mount, path, place);
-    struct mount_attr own = {.propagation = MS_PRIVATE};
     /* Or what is mounted on it later would also be mounted on what it is a clone of. */
-    long error = tree < 0 ? tree
-                          : SYS_5(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &own,
-                                  sizeof own);
+    int error = tree < 0 ? tree : tree_propagate(tree, "", MS_PRIVATE);
     if (tree >= 0 && error < 0) {
         tree_drop(tree);
     }
-    return error < 0 ? (int)error : tree;
+    return error < 0 ? error : tree;
 }
 
 int cover_row(const struct policy_mount *mount, const char *path)

@@ -36,24 +36,29 @@ static const char *workspace_of(const struct dock *dock)
     return dock->policy.strings + dock->policy.mounts[0].path;
 }
 
+/* What of a path lies in a directory, NULL where it does not. */
+static const char *within(const char *path, const char *above)
+{
+    size_t length = strlen(above);
+    return strlen(path) > length && memcmp(path, above, length) == 0 && path[length] == '/'
+               ? path + length + 1
+               : 0;
+}
+
 /* Its one name in the directory, NULL where it is none. */
 static const char *name_of(const struct dock *dock)
 {
-    size_t length = strlen(dock->path);
     if (dock->policy.header->mount_count == 0 ||
         dock->policy.mounts[0].kind != POLICY_MOUNT_WRITE) {
         return 0;
     }
-    const char *path = workspace_of(dock);
-    if (strlen(path) <= length || memcmp(path, dock->path, length) != 0 || path[length] != '/') {
-        return 0;
-    }
-    for (const char *at = path + length + 1; *at; at++) {
+    const char *name = within(workspace_of(dock), dock->path);
+    for (const char *at = name; at && *at; at++) {
         if (*at == '/') {
             return 0;
         }
     }
-    return path[length + 1] ? path + length + 1 : 0;
+    return name && *name ? name : 0;
 }
 
 void dock_drop(struct dock *dock)
@@ -121,14 +126,14 @@ static int take_tree(const struct dock *dock, const struct wire_dock *order)
     struct mount_attr change = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
                                 .attr_clr = MOUNT_ATTR_RDONLY,
                                 .propagation = MS_PRIVATE};
-    struct mount_attr own = {.propagation = MS_PRIVATE};
     int place = open_ordered(dock, order);
     int tree = place < 0 ? place : tree_clone_at(place);
     tree_drop(place);
-    unsigned how = AT_EMPTY_PATH | AT_RECURSIVE;
-    long error = tree < 0 ? tree : SYS_5(SYS_mount_setattr, tree, "", how, &change, sizeof change);
+    long error = tree < 0 ? tree
+                          : SYS_5(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE,
+                                  &change, sizeof change);
     if (error == -EPERM) {
-        error = SYS_5(SYS_mount_setattr, tree, "", how, &own, sizeof own);
+        error = tree_propagate(tree, "", MS_PRIVATE);
         error = error ? error
                       : SYS_5(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &change, sizeof change);
     }
@@ -154,11 +159,9 @@ static int take_place(struct dock *dock, const struct wire_dock *order)
 /* What else a blob has to mount is in the workspace: whoever watches it goes by that. */
 static int rows_are_inside(const struct dock *dock)
 {
-    size_t length = strlen(workspace_of(dock));
     for (uint32_t i = 1; i < dock->policy.header->mount_count; i++) {
         const char *path = dock->policy.strings + dock->policy.mounts[i].path;
-        if (strlen(path) <= length || path[length] != '/' ||
-            memcmp(path, workspace_of(dock), length) != 0) {
+        if (!within(path, workspace_of(dock))) {
             return 0;
         }
     }

@@ -50,7 +50,7 @@ int mounts_make_proc(const struct policy_view *policy, int ruleset)
     const uint64_t attributes =
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     /* Masks of the root process come in, our own processes do not go out. */
-    int error = tree_propagate(MS_SLAVE);
+    int error = tree_propagate(AT_FDCWD, "/", MS_SLAVE);
     for (uint32_t i = 0; error == 0 && i < policy->header->mount_count; i++) {
         const struct policy_mount *mount = &policy->mounts[i];
         if (mount->kind != POLICY_MOUNT_PROC) {

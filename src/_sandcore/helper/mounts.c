@@ -314,7 +314,7 @@ int mounts_make(const struct policy_view *policy, int ruleset, struct dock *dock
     size_t size = policy->header->mount_count * sizeof(int32_t);
     *failed = NONE;
     /* What the host mounts later is not for us: it would come in with its own flags. */
-    int error = tree_propagate(MS_PRIVATE);
+    int error = tree_propagate(AT_FDCWD, "/", MS_PRIVATE);
     if (error || size == 0) {
         return error;
     }
@@ -329,5 +329,5 @@ int mounts_make(const struct policy_view *policy, int ruleset, struct dock *dock
     SYS_2(SYS_munmap, trees, size);
     error = error ? error : (int)SYS_1(SYS_chdir, "/");
     /* What is masked later is to be masked in the lanes too. */
-    return error ? error : tree_propagate(MS_SHARED);
+    return error ? error : tree_propagate(AT_FDCWD, "/", MS_SHARED);
 }

@@ -79,10 +79,11 @@ int tree_same(int one, int other)
            a.stx_dev_minor == b.stx_dev_minor;
 }
 
-int tree_propagate(uint64_t kind)
+int tree_propagate(int fd, const char *path, uint64_t kind)
 {
     struct mount_attr change = {.propagation = kind};
-    return (int)SYS_5(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &change, sizeof change);
+    return (int)SYS_5(SYS_mount_setattr, fd, path, AT_EMPTY_PATH | AT_RECURSIVE, &change,
+                      sizeof change);
 }
 
 int tree_set(int fd, const char *path, unsigned how, uint64_t attributes)

@@ -34,9 +34,9 @@ int tree_cover(int fd);
 /* Whether two fds are on the same file. */
 int tree_same(int one, int other);
 
-/* What mounts that are made later in one copy of the whole tree mean for the others: MS_PRIVATE,
- * MS_SHARED, MS_SLAVE. */
-int tree_propagate(uint64_t kind);
+/* What mounts that are made later in one copy of a tree mean for the others: MS_PRIVATE, MS_SHARED,
+ * MS_SLAVE. With an empty path the tree is that of the fd. */
+int tree_propagate(int fd, const char *path, uint64_t kind);
 
 /* Adds MOUNT_ATTR_* to a mount; how: AT_EMPTY_PATH, AT_RECURSIVE. */
 int tree_set(int fd, const char *path, unsigned how, uint64_t attributes);

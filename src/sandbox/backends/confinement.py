@@ -179,7 +179,7 @@ class LinuxConfinement:
                     basis.note(found)
                     assert self._moor is not None
                     self.guard = self._moor(base, found, self.ground, basis)
-                    weaker = () if found.complete else (*weaker_nested(docked(base, found)),)
+                    weaker = () if found.complete else tuple(weaker_nested(docked(base, found)))
                 else:
                     berth.leave()
                     self.clear()

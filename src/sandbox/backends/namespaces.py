@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 
 import _sandcore
-from sandbox.backends.layout import Layout, Mount, compile_layout, denied_paths
+from sandbox.backends.layout import Layout, compile_layout, denied_paths
 from sandbox.backends.refusals import LANE_STAGES, Refusal, explain_refusal
 from sandbox.backends.resting import UNKNOWN, Resting, stamps
 from sandbox.backends.search import Lister, search
@@ -19,13 +19,7 @@ from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = [
-    "ACCESS",
-    "LayoutBasis",
-    "compile_namespaces",
-    "layout_with_basis",
-    "try_namespaces",
-]
+__all__ = ["ACCESS", "LayoutBasis", "compile_namespaces", "layout_with_basis", "try_namespaces"]
 
 ACCESS = {
     "": 0,
@@ -141,24 +135,6 @@ def layout_with_basis(resolved: ResolvedPolicy) -> tuple[Layout, LayoutBasis]:
     return compile_layout(resolved, denied, basis.missing), basis
 
 
-def _mount_rows(mounts: Sequence[Mount]) -> list[tuple[bytes, int, int, int, int]]:
-    """Mounts as the core takes them."""
-    return [
-        (
-            mount.path,
-            _KINDS[mount.kind],
-            (_sandcore.MOUNT_OPTIONAL if mount.optional else 0)
-            | (_sandcore.MOUNT_MAKE if mount.made else 0)
-            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0)
-            | (_sandcore.MOUNT_SOCKET if mount.kind == "socket" else 0)
-            | (_sandcore.MOUNT_DOCK if mount.kind == "dock" else 0),
-            ACCESS[mount.access],
-            mount.size,
-        )
-        for mount in mounts
-    ]
-
-
 def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sandcore.Policy:
     """The blob of a policy with this layout; ``abi`` 0: without Landlock.
 
@@ -170,6 +146,20 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
     rules = [(rule.path, ACCESS[rule.access], not rule.named) for rule in layout.rules]
     handle = _sandcore.HANDLE_WRITE | _sandcore.HANDLE_MOUNTED | _sandcore.HANDLE_SCOPES
     handle |= _sandcore.HANDLE_READ | _sandcore.HANDLE_NAMES if layout.handle_read else 0
+    mounts = [
+        (
+            mount.path,
+            _KINDS[mount.kind],
+            (_sandcore.MOUNT_OPTIONAL if mount.optional else 0)
+            | (_sandcore.MOUNT_MAKE if mount.made else 0)
+            | (_sandcore.MOUNT_LATER if mount.kind == "later" else 0)
+            | (_sandcore.MOUNT_SOCKET if mount.kind == "socket" else 0)
+            | (_sandcore.MOUNT_DOCK if mount.kind == "dock" else 0),
+            ACCESS[mount.access],
+            mount.size,
+        )
+        for mount in layout.mounts
+    ]
     flags = _sandcore.FILTER_ALLOW_PTRACE | _sandcore.FILTER_PRIVATE_IPC
     flags |= _sandcore.FILTER_SUPERVISED
     return _sandcore.compile_policy(
@@ -179,7 +169,7 @@ def compile_namespaces(policy: SandboxPolicy, layout: Layout, abi: int) -> _sand
         network=_sandcore.NET_FULL,
         filter_flags=flags,
         extra_filter=policy.extra_filter or b"",
-        mounts=_mount_rows(layout.mounts),
+        mounts=mounts,
         own_network=policy.network != "full",
         read_only=layout.read_only,
     )
