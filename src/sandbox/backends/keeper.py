@@ -1,0 +1,361 @@
+"""The process that starts commands where there is no compiled helper, and outlives none of them.
+
+A program of its own: ``python -I -S keeper.py DIRECTORY-OF-PSUTIL CALLER``, with one socket, fd 3, to
+its caller. It runs one command at a time, has one thread, and so may fork. It sees to what somebody
+must see to while the caller does other things, or is dead: the clock, memory, and the end of all
+processes of the command. It imports nothing of ours: it is there sooner, and cannot be led.
+
+What belongs to a command is known by three signs: its session and its descendants, as far as they
+were seen; the process that the system holds responsible for it; and, exactly, a word in the
+profile that it runs under, which no process gets rid of (``Marks``).
+
+Messages are JSON behind four bytes of length, text as UTF-8 with surrogates for other bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["SOCKET", "receive", "send"]
+
+SOCKET = 3
+_LENGTH = struct.Struct("!I")
+_LARGEST = 1 << 26
+_SAMPLE = 0.1  # seconds between looks at memory and descendants
+_SWEEPS = 200
+_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+_FILTER_NAME = 2 | 0x40000000  # SANDBOX_FILTER_GLOBAL_NAME, SANDBOX_CHECK_NO_REPORT: WebKit, SandboxSPI.h
+
+
+def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    """Sends one message. Raises ``OSError`` when nobody is there."""
+    data = json.dumps(message).encode()
+    head = _LENGTH.pack(len(data))
+    if fds:
+        socket.send_fds(sock, [head], list(fds))
+    sock.sendall(data if fds else head + data)
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next message and its fds; None at the end."""
+    head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 3)
+    while 0 < len(head) < _LENGTH.size:
+        head += sock.recv(_LENGTH.size - len(head)) or b"\0" * _LENGTH.size
+    if not head:
+        return None
+    left = _LENGTH.unpack(head[: _LENGTH.size])[0]
+    parts = []
+    while 0 < left <= _LARGEST:
+        part = sock.recv(min(left, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        left -= len(part)
+    return json.loads(b"".join(parts)), fds
+
+
+class Marks:
+    """Whose processes are which, by the profile that they run under. Knows nothing off a Mac."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None) if sys.platform == "darwin" else None
+        self._check = getattr(library, "sandbox_check", None)
+        self._responsible = getattr(library, "responsibility_get_pid_responsible_for_pid", None)
+        if self._check is not None:
+            # The rest are variadic, which Apple's processors want told from the fixed ones.
+            self._check.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
+
+    @property
+    def known(self) -> bool:
+        """Whether profiles can be asked for."""
+        return self._check is not None
+
+    def has(self, pid: int, mark: str) -> bool:
+        """Whether a process runs under the profile with this mark; an unconfined one has none."""
+        return bool(mark) and self._may(pid, mark) and not self._may(pid, f"{mark}.not")
+
+    def _may(self, pid: int, name: str) -> bool:
+        if self._check is None:
+            return False
+        return self._check(pid, b"mach-lookup", _FILTER_NAME, ctypes.c_char_p(name.encode())) == 0
+
+    def is_responsible(self, leader: int, pid: int) -> bool:
+        """Whether the system holds the command itself responsible for a process."""
+        return self._responsible is not None and self._responsible(pid) == leader
+
+
+class Command:
+    """One that runs, or whose processes are still to be ended."""
+
+    def __init__(self, pid: int, asked: dict[str, Any]) -> None:
+        self.pid = pid
+        self.mark: str = asked["mark"]
+        self.own_session: bool = asked["session"]
+        self.memory: int = asked["memory"]
+        self.waits: bool = asked["waits"]  # for who reads its output, before what is left is ended
+        timeout = asked["timeout"]
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.seen: dict[tuple[int, float], Any] = {}
+        self.status: int | None = None
+        self.usage: list[float] = []
+        self.timed_out = False
+        self.over_memory = False
+        self.killed = False
+
+
+class Keeper:
+    """The loop."""
+
+    def __init__(self, sock: socket.socket, psutil: Any, caller: int) -> None:
+        self._sock = sock
+        self._psutil = psutil
+        self._marks = Marks()
+        self._command: Command | None = None
+        self._wake, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(self._wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (*_IGNORED, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        self._caller = death_of(caller)
+        watched = (sock, self._wake, self._caller)
+        self._watched = [one for one in watched if one is not None]
+
+    def serve(self) -> None:
+        """Until the caller is gone. Then nothing of the command is left."""
+        try:
+            while self._turn():
+                continue
+        finally:
+            if self._command is not None:
+                self._sweep(self._command)
+
+    def _turn(self) -> bool:
+        ready = select.select(self._watched, [], [], self._patience())[0]
+        if self._caller is not None and self._caller in ready:
+            return False
+        if self._wake in ready:
+            with suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+        if self._sock in ready:
+            found = receive(self._sock)
+            if found is None:
+                return False
+            self._told(*found)
+        if self._command is not None:
+            self._look(self._command)
+        return True
+
+    def _patience(self) -> float | None:
+        command = self._command
+        if command is None or command.status is not None:
+            return None
+        left = None if command.deadline is None else command.deadline - time.monotonic()
+        look = _SAMPLE if self._looks(command) else None
+        waits = [one for one in (left, look) if one is not None]
+        return max(0.0, min(waits)) if waits else None
+
+    def _looks(self, command: Command) -> bool:
+        """Whether its processes are to be looked at while it runs."""
+        return bool(command.memory) or not (self._marks.known and command.mark)
+
+    def _told(self, message: dict[str, Any], fds: list[int]) -> None:
+        what, command = message["do"], self._command
+        if what == "start":
+            self._start(message, fds)
+        elif command is None or command.pid != message["pid"]:
+            return  # it came too late: that one is over
+        elif what == "kill":
+            command.killed = True
+        elif what == "sweep":
+            command.waits = False
+        elif command.status is None:
+            os.kill(command.pid, message["number"])
+
+    def _start(self, asked: dict[str, Any], fds: list[int]) -> None:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            become(asked, fds, write)
+        for fd in (write, *fds):
+            os.close(fd)
+        with open(read, "rb") as file:
+            failure = file.read()
+        if failure:
+            os.waitpid(pid, 0)
+            stage, number = failure.decode().split()
+            send(self._sock, {"failed": stage, "errno": int(number)})
+            return
+        self._command = Command(pid, asked)
+        send(self._sock, {"pid": pid})
+
+    def _look(self, command: Command) -> None:
+        """Whether it is over, has too much of anything, or was asked to end."""
+        if command.status is None:
+            pid, status, used = os.wait4(command.pid, os.WNOHANG)
+            if pid:
+                self._ended(command, status, used)
+        if command.status is None:
+            late = command.deadline is not None and time.monotonic() >= command.deadline
+            command.timed_out |= late
+            members = list(self._members(command)) if self._looks(command) else []
+            if command.memory:
+                whole = resident(self._psutil.Process(command.pid)) + sum(map(resident, members))
+                command.over_memory |= whole > command.memory
+            if command.timed_out or command.over_memory or command.killed:
+                self._sweep(command)
+                _, status, used = os.wait4(command.pid, 0)
+                self._ended(command, status, used)
+        if command.status is not None and (command.killed or not command.waits):
+            self._finish(command)
+
+    def _ended(self, command: Command, status: int, used: resource.struct_rusage) -> None:
+        command.status = status
+        size = used.ru_maxrss // 1024 if sys.platform == "darwin" else used.ru_maxrss  # bytes there
+        counted = (used.ru_minflt, used.ru_majflt, used.ru_inblock, used.ru_oublock)
+        switches = (used.ru_nvcsw, used.ru_nivcsw)
+        command.usage = [used.ru_utime, used.ru_stime, size, *counted, *switches]
+        if command.timed_out or command.over_memory:
+            command.waits = False
+        if command.waits:
+            send(self._sock, {"ended": True})
+
+    def _finish(self, command: Command) -> None:
+        swept = self._sweep(command)
+        self._command = None
+        message = {
+            "over": command.status,
+            "usage": command.usage,
+            "swept": swept,
+            "timed_out": command.timed_out,
+            "over_memory": command.over_memory,
+        }
+        send(self._sock, message)
+
+    def _members(self, command: Command) -> Iterator[Any]:
+        """The processes of a command that are known now, without itself."""
+        for pid in self._psutil.pids():
+            if pid in (0, 1, os.getpid(), command.pid):
+                continue
+            with suppress(self._psutil.Error, ProcessLookupError, PermissionError):
+                if self._is_member(command, pid):
+                    found = self._psutil.Process(pid)
+                    command.seen[pid, found.create_time()] = found
+        for known in list(command.seen.values()):
+            with suppress(self._psutil.Error):
+                for child in known.children(recursive=True):
+                    command.seen[child.pid, child.create_time()] = child
+        for key, known in list(command.seen.items()):
+            with suppress(self._psutil.Error):
+                if known.is_running() and known.status() != self._psutil.STATUS_ZOMBIE:
+                    yield known
+                    continue
+            del command.seen[key]
+
+    def _is_member(self, command: Command, pid: int) -> bool:
+        if command.own_session and os.getsid(pid) == command.pid:
+            return True
+        if self._marks.known and command.mark:
+            return self._marks.has(pid, command.mark) or self._marks.is_responsible(command.pid, pid)
+        return self._psutil.Process(pid).ppid() == command.pid
+
+    def _sweep(self, command: Command) -> int:
+        """Ends all that is left of a command, again until there is nothing; how many those were."""
+        ended: set[tuple[int, float]] = set()
+        if command.status is None:
+            os.kill(command.pid, signal.SIGKILL)
+        for _ in range(_SWEEPS):
+            members = list(self._members(command))
+            if not members:
+                break
+            for one in members:
+                ended.add((one.pid, one.create_time()))
+                with suppress(self._psutil.Error):
+                    one.kill()
+            time.sleep(0.005)
+        return len(ended)
+
+
+def resident(process: Any) -> int:
+    """Bytes of memory of a process; 0 where they cannot be known."""
+    try:
+        return int(process.memory_info().rss)
+    except Exception:  # gone, or not ours to ask
+        return 0
+
+
+def death_of(pid: int) -> Any:
+    """Something that is readable when a process has ended; None where that cannot be had."""
+    if sys.platform == "darwin":
+        queue = select.kqueue()
+        event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
+        queue.control([event], 0)
+        return queue
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+
+
+def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
+    """In the child: the command, or a stage and an errno for the caller. Does not return."""
+    stage = "session"
+    try:
+        for number in (*_IGNORED, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        if asked["session"]:
+            os.setsid()
+        stage = "streams"
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        if asked["terminal"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        stage = "cwd"
+        os.chdir(encoded(asked["cwd"]))
+        stage = "limits"
+        for number, soft, hard in asked["limits"]:
+            resource.setrlimit(number, (soft, hard))
+        stage = "exec"
+        argv = [encoded(word) for word in asked["argv"]]
+        items = (encoded(item).partition(b"=") for item in asked["env"])
+        os.execve(argv[0], argv, {name: value for name, _, value in items})
+    except OSError as error:
+        os.write(report, f"{stage} {error.errno}".encode())
+    except BaseException:
+        os.write(report, f"{stage} 22".encode())
+    finally:
+        os._exit(127)
+
+
+def encoded(text: str) -> bytes:
+    """Text of a message as the bytes that it stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def main(arguments: list[str]) -> None:
+    """Serves the socket at fd 3."""
+    os.closerange(SOCKET + 1, 4096)  # what the caller's libraries have left open
+    sys.path.append(arguments[0])  # last: nothing there stands in for the standard library
+    import psutil
+
+    with socket.socket(fileno=SOCKET) as sock:
+        sock.setblocking(True)
+        os.set_inheritable(SOCKET, False)
+        with suppress(ConnectionError):
+            Keeper(sock, psutil, int(arguments[1])).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
