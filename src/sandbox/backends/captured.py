@@ -1,4 +1,4 @@
-"""A command's streams in the caller: its input is fed, its outputs are taken, head and tail kept."""
+"""A command's streams in the caller: input is fed, outputs are taken, head and tail kept."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The process that starts commands where there is no compiled helper, and outlives none of them.
 
-A program of its own: ``python -I -S keeper.py DIRECTORY-OF-PSUTIL CALLER``, with one socket, fd 3, to
-its caller. It runs one command at a time, has one thread, and so may fork. It sees to what somebody
-must see to while the caller does other things, or is dead: the clock, memory, and the end of all
-processes of the command. It imports nothing of ours: it is there sooner, and cannot be led.
+A program of its own, ``python -I -S keeper.py DIRECTORY-OF-PSUTIL CALLER``, with one socket, fd 3,
+to its caller. It runs one command at a time, has one thread, and so may fork. It sees to what
+somebody must see to while the caller does other things, or is dead: the clock, memory, and the end
+of all processes of the command. It imports nothing of ours: it is there sooner, and cannot be led.
 
 What belongs to a command is known by three signs: its session and its descendants, as far as they
 were seen; the process that the system holds responsible for it; and, exactly, a word in the
@@ -38,7 +38,8 @@ _LARGEST = 1 << 26
 _SAMPLE = 0.1  # seconds between looks at memory and descendants
 _SWEEPS = 200
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_FILTER_NAME = 2 | 0x40000000  # SANDBOX_FILTER_GLOBAL_NAME, SANDBOX_CHECK_NO_REPORT: WebKit, SandboxSPI.h
+# SANDBOX_FILTER_GLOBAL_NAME and SANDBOX_CHECK_NO_REPORT: WebKit, wtf/spi/darwin/SandboxSPI.h
+_FILTER_NAME = 2 | 0x40000000
 
 
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
@@ -91,11 +92,12 @@ class Marks:
     def _may(self, pid: int, name: str) -> bool:
         if self._check is None:
             return False
-        return self._check(pid, b"mach-lookup", _FILTER_NAME, ctypes.c_char_p(name.encode())) == 0
+        word = ctypes.c_char_p(name.encode())
+        return int(self._check(pid, b"mach-lookup", _FILTER_NAME, word)) == 0
 
     def is_responsible(self, leader: int, pid: int) -> bool:
         """Whether the system holds the command itself responsible for a process."""
-        return self._responsible is not None and self._responsible(pid) == leader
+        return self._responsible is not None and int(self._responsible(pid)) == leader
 
 
 class Command:
@@ -271,8 +273,9 @@ class Keeper:
         if command.own_session and os.getsid(pid) == command.pid:
             return True
         if self._marks.known and command.mark:
-            return self._marks.has(pid, command.mark) or self._marks.is_responsible(command.pid, pid)
-        return self._psutil.Process(pid).ppid() == command.pid
+            marks = self._marks
+            return marks.has(pid, command.mark) or marks.is_responsible(command.pid, pid)
+        return bool(self._psutil.Process(pid).ppid() == command.pid)
 
     def _sweep(self, command: Command) -> int:
         """Ends all that is left of a command, again until there is nothing; how many those were."""

@@ -64,9 +64,9 @@ class KeptLane:
         terminal: bool = False,
         waits: bool = False,
     ) -> tuple[str, int] | None:
-        """Starts a command: None, or the stage that failed and its errno. Raises ``ConfinementLost``.
+        """Starts a command: None, or the stage that failed and its errno.
 
-        ``waits``: it is not over before ``sweep`` is said.
+        ``waits``: it is not over before ``sweep`` is said. Raises ``ConfinementLost``.
         """
         items = request.env.split(b"\0")[:-1]
         message = {

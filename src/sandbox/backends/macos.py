@@ -7,52 +7,33 @@ Nothing here is compiled. Each seat is a small Python process that keeps one com
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import cast
 
-from sandbox.backends.base import (
-    ConfinementLost,
-    Direct,
-    FileKind,
-    Joint,
-    Outcome,
-    Question,
-    Request,
-)
+from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.enforceable import weaker_program
-from sandbox.backends.jobs import Engine, Job
-from sandbox.backends.kept import Flying, KeptLane, KeptRunning, not_started
-from sandbox.backends.rlimits import hard_limits, rlimits
-from sandbox.backends.scratch import empty, private_directory, remove
-from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
+from sandbox.backends.jobs import Engine
+from sandbox.backends.macos_seat import MacSeat
+from sandbox.backends.rlimits import hard_limits
 from sandbox.backends.searched import resolve_patterns
-from sandbox.backends.threads import ThreadEngine, ThreadJob
+from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
+from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
-from sandbox.denial import Denial
 from sandbox.docks import Workspace
-from sandbox.entries import Access
 from sandbox.environ import account_homes
-from sandbox.errors import SandboxLost, Unenforceable
+from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement
 
-__all__ = ["MacBackend", "MacConfinement", "MacSeat"]
+__all__ = ["MacBackend", "MacConfinement"]
 
-T = TypeVar("T")
-
-_TRUE = b"/usr/bin/true"
-_APPLIED_NOT = 71  # EX_OSERR: sandbox-exec could not confine itself, or not execute the program
-_TRIAL_SECONDS = 10.0
-_NESTED = "this process is confined already, and macOS takes no second profile"
-_FILES_MEND = "run(['cat', PATH]), run(['tee', PATH], input=...)"
+_NO_CHILDREN = "children of the caller's own cannot be ended with their trees on macOS"
 
 
 class MacBackend:
@@ -85,9 +66,6 @@ class MacBackend:
         raise Unenforceable("sandbox.subprocess", _NO_CHILDREN, "sandbox.run, Sandbox.popen")
 
 
-_NO_CHILDREN = "children of the caller's own cannot be ended with their trees on macOS"
-
-
 class MacConfinement:
     """A profile, and the keepers of its commands. See ``Confinement``."""
 
@@ -103,7 +81,9 @@ class MacConfinement:
         self._links = _links(resolved)
         self.hard_limits = hard_limits()
         self.enforcement = self.enforcement_of(resolved.policy.limits)
+        self._profile: Profile | None = None
         if isolation == "seatbelt":
+            self._profile = compile_profile(resolved, account_homes())
             seat = self.seat(resolved.policy.limits)
             try:
                 seat.check_profile()
@@ -118,17 +98,11 @@ class MacConfinement:
             parts = (*weaker_seatbelt(self.resolved), *own, *parts)
         return Enforcement(self.isolation, parts)
 
-    def profile(self, mark: str) -> Profile | None:
-        """What a seat's commands run under; None: nothing."""
-        if self.isolation == "none":
-            return None
-        return compile_profile(self.resolved, mark, account_homes())
-
-    def command(self, profile: Profile | None, words: Sequence[bytes]) -> list[bytes]:
+    def command(self, words: Sequence[bytes], mark: str) -> list[bytes]:
         """The command line for words, the first of which is a path."""
-        if profile is None:
+        if self._profile is None:
             return list(words)
-        argv = profile.argv([os.fsdecode(word) for word in words], self._program)
+        argv = self._profile.with_mark(mark).argv([_text(word) for word in words], self._program)
         return [word.encode("utf-8", "surrogateescape") for word in argv]
 
     def is_current(self) -> bool:
@@ -209,138 +183,8 @@ class MacConfinement:
         self.retire()
 
 
-class MacSeat:
-    """A keeper with its profile and its temporary directory. See ``Seat``."""
-
-    def __init__(self, confinement: MacConfinement) -> None:
-        self._confinement = confinement
-        self.rlimits: Sequence[tuple[int, int, int]] = ()
-        self.memory = 0
-        self.enforcement = confinement.enforcement
-        self.tmp = self._new_tmp()
-        mark = f"sandcore.{secrets.token_hex(16)}" if confinement.isolation == "seatbelt" else ""
-        self._profile = confinement.profile(mark)
-        self.lane = KeptLane(mark)
-
-    def _new_tmp(self) -> str:
-        root = self._confinement.resolved.tmp
-        try:
-            return private_directory(root) if root else ""
-        except OSError as error:
-            cause = f"its directory for temporary files is gone: {root} ({error.strerror})"
-            raise SandboxLost(cause) from None
-
-    def prepare(self, limits: Limits) -> None:
-        """Takes the limits of the next command."""
-        self.rlimits = rlimits(limits, self._confinement.hard_limits)
-        self.memory = limits.memory or 0
-        self.enforcement = self._confinement.enforcement_of(limits)
-
-    def check_profile(self) -> None:
-        """Tries the profile on a program that does nothing. Raises ``Unenforceable``."""
-        refused = self._refusal()
-        if refused is not None:
-            raise Unenforceable("isolation 'seatbelt'", *refused)
-
-    def _refusal(self) -> tuple[str, str] | None:
-        """Why this cannot be confined here, and what mends it; None where it can."""
-        limits = self.rlimits
-        argv = self._confinement.command(self._profile, [_TRUE])
-        request = Request((_TRUE,), argv, b"", 0, b"/", limits, 0, 4096, _TRIAL_SECONDS)
-        outcome = Flying(self.lane, argv, request).finish()
-        said = outcome.stderr.decode("utf-8", "replace").strip()
-        if outcome.started and outcome.status == 0:
-            return None
-        if outcome.status >> 8 == _APPLIED_NOT and "execvp" in said:
-            return None  # it was confined, and by its policy may not execute that
-        if outcome.status >> 8 == _APPLIED_NOT:
-            return _NESTED, f"run it outside of that sandbox ({said})"
-        cause = said or f"sandbox-exec: stage {outcome.stage}, status {outcome.status}"
-        return f"this macOS does not take the profile: {cause}", "sandbox debug seatbelt"
-
-    def _ready(self, request: Request) -> tuple[list[bytes], Outcome | None]:
-        """The command line, or why there is none."""
-        at, number = _found(request.programs, request.cwd, self._confinement.resolved)
-        if number:
-            return [], not_started("exec", number, at)
-        program = os.path.join(request.cwd, request.programs[at])
-        return self._confinement.command(self._profile, [program, *request.argv[1:]]), None
-
-    def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
-        """See ``Seat.run``."""
-        argv, refused = self._ready(request)
-        if refused is not None:
-            return refused, ()
-        return self._checked(Flying(self.lane, argv, request).finish()), ()
-
-    def _checked(self, outcome: Outcome) -> Outcome:
-        """Tells a sandbox that could not be had from a command that exits like that.
-
-        By asking again: the command can print what it likes.
-        """
-        is_doubtful = outcome.started and outcome.status >> 8 == _APPLIED_NOT
-        if is_doubtful and self._profile is not None and self._refusal() is not None:
-            return not_started("seatbelt", errno.EPERM)
-        return outcome
-
-    def submit(self, engine: Engine, request: Request, token: object) -> Job:
-        """See ``Seat.submit``."""
-        running = cast(ThreadEngine, engine)
-        argv, refused = self._ready(request)
-        if refused is not None:
-            return cast(Job, running.start(lambda: refused, lambda: None, token))
-        flying = Flying(self.lane, argv, request)
-        finish = lambda: self._checked(flying.finish())  # noqa: E731
-        return cast(Job, running.start(finish, self.lane.kill, token))
-
-    def settle(self, job: Job) -> tuple[Outcome, tuple[Denial, ...]]:
-        """See ``Seat.settle``."""
-        found = cast(ThreadJob, job)
-        if found.error is not None:
-            raise found.error
-        if found.lost is not None or found.outcome is None:
-            raise ConfinementLost(found.lost or "")
-        return found.outcome, ()
-
-    def start(self, request: Request, *, owns_terminal: bool) -> KeptRunning:
-        """See ``Seat.start``."""
-        argv, refused = self._ready(request)
-        return KeptRunning(self.lane, argv, request, owns_terminal, refused)
-
-    def file(
-        self,
-        what: FileKind,
-        path: bytes,
-        *,
-        directory: int = -1,
-        mode: int = 0,
-        follow: bool = True,
-    ) -> int:
-        """See ``Seat.file``: nothing here opens files with a command's rights."""
-        cause = "Seatbelt confines processes: a file cannot be opened as a command would"
-        raise Unenforceable("files of a sandbox", cause, _FILES_MEND)
-
-    def watched(self, act: Callable[[], T]) -> tuple[T, tuple[Denial, ...]]:
-        """See ``Seat.watched``: what is protected cannot be written, so nothing is put back."""
-        return act(), ()
-
-    def leave(self) -> None:
-        """See ``Seat.leave``."""
-        if self.tmp:
-            try:
-                empty(self.tmp)
-            except OSError:  # the command removed it, or put something else in its place
-                try:
-                    self.tmp = self._new_tmp()
-                except SandboxLost:
-                    self.lane.usable = False
-        self._confinement.give_back(self)
-
-    def close(self) -> None:
-        """Ends the keeper and removes the directory."""
-        self.lane.close()
-        if self.tmp:
-            remove(self.tmp)
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
 
 
 def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
@@ -351,24 +195,3 @@ def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)
     return tuple(found)
-
-
-def _found(
-    programs: Sequence[bytes], cwd: bytes, resolved: ResolvedPolicy
-) -> tuple[int, int]:
-    """Which candidate is to be executed; or the last that failed and its errno, as execve says it.
-
-    ``sandbox-exec`` would say it on the command's standard error.
-    """
-    failed = (len(programs) - 1, errno.ENOENT)
-    for at, program in enumerate(programs):
-        path = os.path.join(cwd, program)
-        if not os.path.exists(path):
-            continue
-        real = os.fsdecode(os.path.realpath(path))
-        unconfined = resolved.policy.unconfined
-        may = os.path.isfile(path) and os.access(path, os.X_OK)
-        if may and (unconfined or resolved.access(real) is not Access.DENY):
-            return at, 0
-        failed = (at, errno.EACCES)
-    return failed

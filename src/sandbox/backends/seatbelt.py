@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 from sandbox.backends.search import glob_expression, literal_part
 from sandbox.entries import Access
-from sandbox.paths import ancestors, below
 from sandbox.errors import Unenforceable
+from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy, lookup
 
-__all__ = ["SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings"]
+__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings"]
 
 SANDBOX_EXEC = "/usr/bin/sandbox-exec"
+MARK = "MARK"
 
 # The same directories under two names; the rules are asked for the real one.
 _ALIASES = (("/private/etc", "/etc"), ("/private/tmp", "/tmp"), ("/private/var", "/var"))
@@ -46,6 +47,11 @@ class Profile(NamedTuple):
 
     text: str
     parameters: tuple[tuple[str, str], ...]
+
+    def with_mark(self, mark: str) -> Profile:
+        """The same, under which processes are known by a word of their own."""
+        rest = [(name, value) for name, value in self.parameters if name != MARK]
+        return self._replace(parameters=(*rest, (MARK, mark)))
 
     def argv(self, words: Sequence[str], program: str = SANDBOX_EXEC) -> list[str]:
         """The command line that runs ``words`` under it."""
@@ -119,13 +125,10 @@ class _Cut(NamedTuple):
     why: str
 
 
-def compile_profile(
-    resolved: ResolvedPolicy, mark: str = "", more_homes: Sequence[str] = ()
-) -> Profile:
+def compile_profile(resolved: ResolvedPolicy, more_homes: Sequence[str] = ()) -> Profile:
     """The profile of a policy that confines.
 
-    ``mark`` is a word by which what runs under it is known: a service of that name may be looked
-    up, which there is not. ``more_homes``: others whose settings are kept beside those of HOME.
+    ``more_homes``: others whose settings are kept beside those of HOME.
     Raises ``Unenforceable`` for a pattern that its expressions cannot say.
     """
     _check_patterns(resolved.patterns)
@@ -134,9 +137,9 @@ def compile_profile(
     _reading(out, resolved)
     _writing(out, resolved, homes)
     _network(out, resolved)
-    if mark:
-        ref = out.parameter("MARK", mark)
-        out.line(f"(allow mach-lookup (global-name {ref}))", "how its processes are known")
+    # There is no such service: whether it may be looked up says whose process one is.
+    out.line(f'(allow mach-lookup (global-name (param "{MARK}")))', "how its processes are known")
+    out.parameters[MARK] = "sandcore.nobody"
     for path, why in _pinned(resolved, homes):
         for one in spellings(path):
             ref = out.parameter("PINNED", one)
@@ -279,12 +282,13 @@ def _pinned_patterns(resolved: ResolvedPolicy) -> Iterator[str]:
 
 def _network(out: _Writer, resolved: ResolvedPolicy) -> None:
     network = resolved.policy.network
-    local = [("sockets that it makes itself", "subpath", "OWN", resolved.tmp)] if resolved.tmp else []
-    named = [("a socket that the policy names", "literal", "SOCKET", p) for p in resolved.sockets]
-    if local or named:
+    rows = [("a socket that the policy names", "literal", "SOCKET", p) for p in resolved.sockets]
+    if resolved.tmp:
+        rows.append(("sockets that it makes itself", "subpath", "OWN", resolved.tmp))
+    if rows:
         # 1 is AF_UNIX: older releases have no names for these numbers.
         out.line("(allow system-socket (socket-domain 1))", "Unix sockets at all")
-    for why, word, kind, path in (*local, *named):
+    for why, word, kind, path in rows:
         operations = "network-outbound" if kind == "SOCKET" else "network*"
         for one in aliases(path):
             ref = out.parameter(kind, one)
@@ -296,9 +300,11 @@ def _network(out: _Writer, resolved: ResolvedPolicy) -> None:
         out.line('(allow network-bind network-inbound (local ip "*:*"))', "servers")
         out.line('(allow network-outbound (remote ip "*:*"))', "hosts; no Unix sockets of this one")
         name = '(literal "/private/var/run/mDNSResponder")'
-        out.line(f"(allow network-outbound {name})", "names of hosts: only with the network (MAC17)")
+        out.line(f"(allow network-outbound {name})", "names of hosts (escape MAC17)")
         # 32 is AF_SYSTEM, 2 its control protocol.
         sockets = "(require-all (socket-domain 32) (socket-protocol 2))"
         out.line(f"(allow system-socket {sockets})", "state of the network; Codex, network policy")
         for service, why in _FULL:
-            out.line(f'(allow mach-lookup (global-name "{service}"))', f"{why}; Codex, network policy")
+            out.line(
+                f'(allow mach-lookup (global-name "{service}"))', f"{why}; Codex, network policy"
+            )
