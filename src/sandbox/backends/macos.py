@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import cast
 
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
@@ -23,12 +24,14 @@ from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
+from sandbox.entries import Access
 from sandbox.environ import account_homes
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
+from sandbox.paths import follow
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import Place, ResolvedPolicy, resolve
 from sandbox.result import Enforcement
 
 __all__ = ["MacBackend", "MacConfinement"]
@@ -55,7 +58,9 @@ class MacBackend:
 
     def resolve(self, question: Question, isolation: str) -> ResolvedPolicy:
         """See ``Backend.resolve``."""
-        return resolve(*question.asked) if isolation == "none" else resolve_patterns(question)
+        if isolation == "none":
+            return resolve(*question.asked)
+        return _with_settings(resolve_patterns(question), question.homes)
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> MacConfinement:
         """See ``Backend.start``."""
@@ -84,11 +89,17 @@ class MacConfinement:
         self._profile: Profile | None = None
         if isolation == "seatbelt":
             self._profile = compile_profile(resolved, account_homes())
-            seat = self.seat(resolved.policy.limits)
-            try:
-                seat.check_profile()
-            finally:
-                seat.leave()
+            self._try_profile()
+
+    def _try_profile(self) -> None:
+        seat = self.seat(self.resolved.policy.limits)
+        try:
+            seat.check_profile()
+        except BaseException:
+            seat.leave()
+            self.close()
+            raise
+        seat.leave()
 
     def enforcement_of(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""
@@ -182,6 +193,11 @@ class MacConfinement:
             self._closed = True
         self.retire()
 
+    def __del__(self) -> None:
+        # What never got as far as seats has nothing to close; a forked copy leaves them alone.
+        if hasattr(self, "_links") and self._owner[0] == os.getpid():
+            self.close()
+
 
 def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
@@ -195,3 +211,15 @@ def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)
     return tuple(found)
+
+
+def _with_settings(resolved: ResolvedPolicy, homes: Sequence[str]) -> ResolvedPolicy:
+    """With the settings in HOME that are granted by name, which HOME as a whole does not grant."""
+    named = [entry for layer in resolved.policy.layers for entry in layer if entry.path]
+    paths = {follow(one.path)[0] for one in named if one.access is Access.WRITE}
+    starts = tuple(f"{home.rstrip('/')}/." for home in (resolved.home, *homes))
+    found = {path for path in paths if path.startswith(starts)}
+    granted = {path for path in found if resolved.access(path) is Access.WRITE}
+    places = {*resolved.places, *(Place(path, Access.WRITE) for path in granted)}
+    writable = {*resolved.writable, *granted}
+    return replace(resolved, places=tuple(sorted(places)), writable=tuple(sorted(writable)))

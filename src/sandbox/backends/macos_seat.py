@@ -95,7 +95,9 @@ class MacSeat:
             return None  # it was confined, and by its policy may not execute that
         if outcome.status >> 8 == _APPLIED_NOT:
             return _NESTED, f"run it outside of that sandbox ({said})"
-        cause = said or f"sandbox-exec: stage {outcome.stage}, status {outcome.status}"
+        if not outcome.started:
+            said = f"sandbox-exec cannot be started: {os.strerror(outcome.errno)}"
+        cause = said or f"sandbox-exec ended with status {outcome.status}"
         return f"this macOS does not take the profile: {cause}", "sandbox debug seatbelt"
 
     def _ready(self, request: Request) -> tuple[list[bytes], Outcome | None]:

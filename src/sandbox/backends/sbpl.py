@@ -146,13 +146,18 @@ class Evaluator:
             return
         self.rules.append(Rule(line, form[0] == "allow", operations, filters))
 
-    def ask(self, asked: Asked) -> Verdict:
-        """Whether it is allowed: what the last rule that matches says."""
+    def matching(self, asked: Asked) -> Iterator[Rule]:
+        """The rules that say something of it, the last first."""
         for rule in reversed(self.rules):
             if any(_names(one, asked.operation) for one in rule.operations) and (
                 not rule.filters or any(self._matches(one, asked) for one in rule.filters)
             ):
-                return Verdict(rule.allows, rule.line)
+                yield rule
+
+    def ask(self, asked: Asked) -> Verdict:
+        """Whether it is allowed: what the last rule that matches says."""
+        for rule in self.matching(asked):
+            return Verdict(rule.allows, rule.line)
         return Verdict(self._allows_default or asked.operation.startswith(UNCOVERED), 0)
 
     def _matches(self, node: object, asked: Asked) -> bool:

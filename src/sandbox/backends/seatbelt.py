@@ -31,6 +31,7 @@ MARK = "MARK"
 # The same directories under two names; the rules are asked for the real one.
 _ALIASES = (("/private/etc", "/etc"), ("/private/tmp", "/tmp"), ("/private/var", "/var"))
 _DATA = "/System/Volumes/Data"  # where the writable half of the root volume is mounted, too
+_NOT_DATA = ("/System", *(alias for _, alias in _ALIASES))
 _READING = "file-read* file-map-executable process-exec*"
 _FULL = (  # of the network; none of these keeps secrets or acts for another (escape MAC06)
     ("com.apple.SystemConfiguration.DNSConfiguration", "which name servers"),
@@ -56,7 +57,13 @@ class Profile(NamedTuple):
     def argv(self, words: Sequence[str], program: str = SANDBOX_EXEC) -> list[str]:
         """The command line that runs ``words`` under it."""
         given = [f"-D{name}={value}" for name, value in self.parameters]
-        return [program, "-p", self.text, *given, "--", *words]
+        return [program, "-p", self.bare, *given, "--", *words]
+
+    @property
+    def bare(self) -> str:
+        """The text without its reasons: command lines have a limit. No text in it has a ``;``."""
+        lines = [line.partition(";")[0].strip() for line in self.text.splitlines()]
+        return "\n".join(line for line in lines if line)
 
 
 @lru_cache(maxsize=1)
@@ -78,7 +85,8 @@ def aliases(path: str) -> tuple[str, ...]:
 def spellings(path: str) -> tuple[str, ...]:
     """All names of a path, for what is excepted; what is allowed has its real one (``aliases``)."""
     found = aliases(path)
-    return (*found, *(_DATA + one for one in found if one != "/" and not below(one, "/System")))
+    there = [one for one in found if one != "/" and not any(below(one, at) for at in _NOT_DATA)]
+    return (*found, *(_DATA + one for one in there))
 
 
 def quote(text: str) -> str:

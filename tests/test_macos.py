@@ -1,0 +1,513 @@
+"""Commands on macOS, with a stand-in for `sandbox-exec` that confines nothing: all but the kernel.
+
+What profiles mean is in `test_seatbelt`; what a real Mac says is for `make test-macos`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import seatbeltkit as kit
+
+import sandbox
+from sandbox import Limits, aio, batch, children, live, pool, workspace_write
+from sandbox.backends import choose as choosing
+from sandbox.backends.captured import Kept
+from sandbox.backends.macos import MacBackend
+from sandbox.backends.seatbelt import SANDBOX_EXEC
+
+REAL = sys.platform == "darwin"
+pytestmark = pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
+
+
+@pytest.fixture
+def backend(place: Path) -> MacBackend:
+    """On a Mac the real program, elsewhere the stand-in."""
+    return MacBackend() if REAL else MacBackend(kit.stand_in(place))
+
+
+@pytest.fixture
+def box(backend: MacBackend, workspace: Path) -> Iterator[sandbox.Sandbox]:
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as made:
+        yield made
+
+
+@pytest.fixture
+def chosen(backend: MacBackend, monkeypatch: pytest.MonkeyPatch) -> MacBackend:
+    """All faces run on it."""
+    for module in (aio, batch, children, live, pool):
+        monkeypatch.setattr(module, "choose", lambda: backend)
+    return backend
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def until(condition: Any, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# One command
+
+
+def test_a_command_has_its_place_marks_and_a_directory_of_its_own(
+    box: sandbox.Sandbox, workspace: Path
+) -> None:
+    script = 'pwd -P; echo "$SANDBOX $SANDBOX_NETWORK_DISABLED"; touch "$TMPDIR/x"; echo "$TMPDIR"'
+    one, other = box.run(script), box.run('ls "$TMPDIR"; echo "$TMPDIR"')
+    place, marks, tmp = one.out.splitlines()
+    assert (place, marks) == (str(workspace), "seatbelt 1")
+    assert tmp.startswith(box.resolved.tmp) and other.out.splitlines() == [tmp]
+    assert box.isolation == "seatbelt" and box.enforcement.isolation == "seatbelt"
+
+
+def test_with_the_network_it_is_not_marked_as_without(backend: MacBackend, workspace: Path) -> None:
+    policy = workspace_write(network="full")
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        assert box.run('echo "${SANDBOX_NETWORK_DISABLED-none}"').out == "none\n"
+
+
+def test_words_input_and_output_arrive_as_they_are(box: sandbox.Sandbox) -> None:
+    data = bytes(range(256)) * 1000
+    assert box.run(["cat"], input=data).stdout == data
+    odd = os.fsdecode(b"-D=\xff \n'\")")
+    assert box.run(["printf", "%s", odd]).stdout == os.fsencode(odd)
+    both = box.run("echo out; echo err >&2; exit 3")
+    assert (both.out, both.err, both.returncode) == ("out\n", "err\n", 3)
+    assert box.run("kill -9 $$").signal == signal.SIGKILL
+
+
+def test_output_beyond_its_limit_is_kept_at_both_ends(box: sandbox.Sandbox) -> None:
+    found = box.run("seq 1 50000", limits=Limits(output=1000))
+    whole = "".join(f"{number}\n" for number in range(1, 50001)).encode()
+    assert found.stdout == whole[:500] + whole[-500:] and found.stdout_cut == 500
+    assert found.stdout_truncated == len(whole) - 1000
+
+
+@pytest.mark.parametrize("cap", [0, 1, 2, 7, 10, 11, 40])
+def test_what_is_kept_of_an_output_is_its_beginning_and_its_end(cap: int) -> None:
+    data = bytes(range(40))
+    for step in (1, 3, 11, 40):
+        kept = Kept(cap)
+        for at in range(0, 40, step):
+            kept.add(data[at : at + step])
+        found, head = kept.result()
+        assert kept.total == 40 and len(found) == min(cap, 40)
+        assert found == data[:head] + data[40 - (len(found) - head) :]
+
+
+def test_the_time_limit_ends_the_tree_and_what_was_printed_is_kept(box: sandbox.Sandbox) -> None:
+    found = box.run("echo begun; sleep 600 & echo $!; sleep 600", timeout=0.5)
+    begun, pid = found.out.split()
+    assert found.timed_out and begun == "begun" and found.exit_status == 124
+    assert until(lambda: not lives(int(pid)))
+
+
+def test_what_is_left_in_the_background_ends_with_the_command(box: sandbox.Sandbox) -> None:
+    found = box.run("sleep 600 >/dev/null 2>&1 & echo $!")
+    assert found.swept == 1 and until(lambda: not lives(int(found.out)))
+
+
+def test_a_child_in_a_session_of_its_own_that_was_seen_ends_too(box: sandbox.Sandbox) -> None:
+    code = (
+        "import os, time, sys\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid(); os.close(1); os.close(2); time.sleep(600)\n"
+        "time.sleep(0.8)\n"
+        "print(os.getpid())\n"
+    )
+    found = box.run([sys.executable, "-c", code])
+    assert found.ok and found.swept == 1
+
+
+def test_output_that_others_hold_is_drained_for_a_moment(box: sandbox.Sandbox) -> None:
+    began = time.monotonic()
+    found = box.run("(sleep 0.3; echo late) & (sleep 600) & echo early")
+    assert found.out == "early\nlate\n" and found.swept >= 1
+    assert time.monotonic() - began < 30
+
+
+def test_limits_are_the_kernels_and_memory_is_looked_at(box: sandbox.Sandbox) -> None:
+    limits = Limits(open_files=64, cpu=7, core=0)
+    assert box.run("ulimit -n; ulimit -t", limits=limits).out.split() == ["64", "7"]
+    code = "x = bytearray(300 << 20); import time; time.sleep(600)"
+    found = box.run([sys.executable, "-c", code], limits=Limits(memory=64 << 20, wall=60))
+    assert found.memory_exceeded and found.exit_status == 137
+    parts = [part.part for part in found.enforcement.weaker]
+    assert "memory" in parts and "memory" not in [one.part for one in box.enforcement.weaker]
+
+
+def test_a_program_that_is_missing_or_none_is_told_before_anything_runs(
+    box: sandbox.Sandbox, workspace: Path
+) -> None:
+    with pytest.raises(sandbox.CommandNotFound):
+        box.run(["no-such-program-here"])
+    (workspace / "plain").write_text("text")
+    with pytest.raises(sandbox.CommandNotExecutable):
+        box.run([str(workspace / "plain")])
+    with pytest.raises(sandbox.WorkingDirectoryError):
+        box.run(["true"], cwd=workspace / "missing")
+
+
+def test_a_program_that_may_not_be_read_is_not_executed(
+    backend: MacBackend, workspace: Path, outside: Path
+) -> None:
+    script = outside / "script"
+    script.write_text("#!/bin/sh\necho ran\n")
+    script.chmod(0o755)
+    for policy, runs in ((workspace_write(), True), (workspace_write(deny=[outside]), False)):
+        with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+            if runs:
+                assert box.run([str(script)]).out == "ran\n"
+            else:
+                with pytest.raises(sandbox.CommandNotExecutable, match="policy"):
+                    box.run([str(script)])
+
+
+def test_without_confinement_nothing_stands_between(workspace: Path) -> None:
+    backend = MacBackend("/no/such/program")
+    with sandbox.Sandbox(sandbox.full_access(), backend=backend) as box:
+        assert box.run('echo "${SANDBOX-none}"').out == "none\n" and box.isolation == "none"
+
+
+# What sandbox-exec itself says
+
+NESTED = 'sys.stderr.write("sandbox-exec: sandbox_apply: Operation not permitted\\n"); sys.exit(71)'
+SYNTAX = 'sys.stderr.write("sandbox-exec: unbound variable: extension\\n"); sys.exit(65)'
+LATER = f"""
+if os.path.exists(__file__ + ".nested"):
+    {NESTED}
+"""
+
+
+@pytest.mark.skipif(REAL, reason="the stand-in fails on order")
+@pytest.mark.parametrize(
+    ("first", "cause"), [(NESTED, "is confined already"), (SYNTAX, "unbound variable")]
+)
+def test_a_profile_that_cannot_be_had_stops_everything(
+    first: str, cause: str, place: Path, workspace: Path
+) -> None:
+    backend = MacBackend(kit.stand_in(place, first))
+    with pytest.raises(sandbox.Unenforceable, match=cause):
+        sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend)
+
+
+def test_71_of_the_command_is_its_own_whatever_it_prints(box: sandbox.Sandbox) -> None:
+    """Case 162."""
+    words = "sandbox-exec: sandbox_apply: Operation not permitted"
+    found = box.run(f"echo '{words}' >&2; exit 71")
+    assert found.returncode == 71 and words in found.err
+
+
+@pytest.mark.skipif(REAL, reason="the stand-in fails on order")
+def test_71_of_sandbox_exec_is_no_result_of_the_command(place: Path, workspace: Path) -> None:
+    program = kit.stand_in(place, LATER)
+    backend = MacBackend(program)
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+        assert box.run("echo one").out == "one\n"
+        Path(f"{program}.nested").touch()
+        with pytest.raises(sandbox.StartError, match="seatbelt"):
+            box.run("echo two")
+
+
+def test_the_program_is_apples_and_no_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(place))
+    kit.stand_in(place)
+    assert MacBackend()._program == SANDBOX_EXEC == "/usr/bin/sandbox-exec"
+    if not REAL:
+        with pytest.raises(sandbox.Unenforceable, match="is not there"):
+            MacBackend().isolations(workspace_write())
+
+
+# Who is killed
+
+
+CALLER = """
+import sys, sandbox, warnings
+warnings.simplefilter("ignore")
+sys.path.insert(0, {tests!r})
+from sandbox.backends.macos import MacBackend
+backend = MacBackend({program!r})
+box = sandbox.Sandbox(sandbox.workspace_write(), workspace={workspace!r}, backend=backend)
+import os
+if {forks} and os.fork() == 0:
+    import time
+    time.sleep(600)
+box.run("echo $$ > pid; sleep 600", timeout=None)
+"""
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_command_ends_with_a_caller_that_is_killed(
+    forks: bool, backend: MacBackend, workspace: Path, place: Path
+) -> None:
+    """Also where a forked copy of the caller goes on, which has all of its fds."""
+    home = str(Path(__file__).parent)
+    values = {"tests": home, "workspace": str(workspace), "program": backend._program}
+    program = CALLER.format(**values, forks=forks)
+    caller = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    pid = workspace / "pid"
+    try:
+        assert until(lambda: pid.exists() and pid.read_text().strip())
+        command = int(pid.read_text())
+        assert lives(command)
+        os.kill(caller.pid, signal.SIGKILL)
+        assert until(lambda: not lives(command))
+    finally:
+        os.killpg(caller.pid, signal.SIGKILL)
+        caller.wait()
+
+
+def test_a_keeper_that_is_killed_is_a_lost_sandbox_and_its_command_ends(
+    box: sandbox.Sandbox, workspace: Path
+) -> None:
+    process = box.popen("echo $$ > pid; exec sleep 600", timeout=None)
+    pid = workspace / "pid"
+    assert until(lambda: pid.exists() and pid.read_text().strip())
+    keeper = psutil.Process(process.pid).ppid()
+    os.kill(keeper, signal.SIGKILL)
+    with pytest.raises(sandbox.SandboxLost):
+        process.wait(60)
+    assert until(lambda: not lives(process.pid))
+    assert box.run("echo again").out == "again\n"
+
+
+def test_an_interrupt_ends_the_command_and_then_the_caller_goes_on(
+    box: sandbox.Sandbox, workspace: Path
+) -> None:
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        box.run("echo $$ > pid; sleep 600")
+    assert until(lambda: not lives(int((workspace / "pid").read_text())))
+    assert box.run("echo again").out == "again\n"
+
+
+def test_a_closed_sandbox_leaves_no_process_and_no_directory(
+    backend: MacBackend, workspace: Path
+) -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    box = sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend)
+    tmp = box.resolved.tmp
+    process = box.popen("sleep 600", timeout=None)
+    box.close()
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+    assert not lives(process.pid) and not os.path.exists(tmp)
+
+
+# Faces
+
+
+def test_popen_has_pipes_signals_and_a_terminal(box: sandbox.Sandbox) -> None:
+    with box.popen(["cat"], stdin=sandbox.PIPE, stdout=sandbox.PIPE) as process:
+        assert process.communicate(b"said") == (b"said", None)
+        assert process.wait().ok
+    script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done"
+    with box.popen(script, stdout=sandbox.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(60).returncode == 9
+    with box.popen("test -t 0 && stty size", pty=(7, 33)) as process:
+        assert process.pty is not None and process.pty.readall().split() == [b"7", b"33"]
+        assert process.wait(60).ok
+
+
+def test_run_keeps_a_sandbox_for_the_next_call(chosen: MacBackend, workspace: Path) -> None:
+    shelf = sandbox.shared.Shelf()
+    slots = []
+    for _ in range(2):
+        slot = shelf.borrow(workspace_write(), str(workspace))
+        assert slot.sandbox.run("echo x").out == "x\n"
+        slots.append(slot)
+        shelf.give_back(slot)
+    shelf.close()
+    assert slots[0] is slots[1]
+
+
+def test_many_run_at_the_same_time(chosen: MacBackend, workspace: Path) -> None:
+    began = time.monotonic()
+    words = [f"sleep 0.5; echo {number}" for number in range(6)]
+    found = list(sandbox.run_many(words, concurrency=6, workspace=workspace, ordered=True))
+    assert [done.result.out for done in found if done.result] == [f"{n}\n" for n in range(6)]
+    assert time.monotonic() - began < 60
+    failed = list(sandbox.run_many([["no-such-program"]], workspace=workspace))
+    assert isinstance(failed[0].error, sandbox.CommandNotFound)
+
+
+def test_a_pool_takes_commands_from_threads(chosen: MacBackend, workspace: Path) -> None:
+    with pool.Pool(concurrency=2, workspace=workspace) as executor:
+        futures = [executor.submit(f"echo {number}") for number in range(4)]
+        assert [future.result().out for future in futures] == ["0\n", "1\n", "2\n", "3\n"]
+
+
+def test_commands_are_awaited_and_end_when_the_waiting_is_cancelled(
+    chosen: MacBackend, workspace: Path
+) -> None:
+    async def main() -> None:
+        async with aio.Sandbox(workspace_write(), workspace=workspace) as box:
+            one, other = await asyncio.gather(box.run("echo one"), box.run("echo other"))
+            assert (one.out, other.out) == ("one\n", "other\n")
+            task = asyncio.create_task(box.run("echo $$ > pid; sleep 600"))
+            pid = workspace / "pid"
+            while not (pid.exists() and pid.read_text().strip()):
+                await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not lives(int(pid.read_text()))
+            process = await box.popen(["cat"], stdin=aio.PIPE, stdout=aio.PIPE)
+            assert process.stdin is not None and process.stdout is not None
+            await process.stdin.write(b"awaited")
+            process.stdin.close()
+            assert await process.stdout.read_all() == b"awaited"
+            assert (await process.wait()).ok
+
+    asyncio.run(main())
+
+
+def test_what_is_not_to_be_had_is_refused_by_its_name(chosen: MacBackend, workspace: Path) -> None:
+    from sandbox import subprocess as dropin
+
+    with pytest.raises(sandbox.Unenforceable, match=r"sandbox\.subprocess"):
+        dropin.run(["true"], policy=workspace_write(workspace))
+    with sandbox.Sandbox(workspace_write(), workspace=workspace) as box:
+        with pytest.raises(sandbox.Unenforceable, match="sandbox="):
+            dropin.run(["true"], sandbox=box)
+        with pytest.raises(sandbox.Unenforceable, match="files of a sandbox"):
+            box.read_file("x")
+    with pytest.raises(sandbox.Unenforceable, match="workspaces="):
+        sandbox.Sandbox(workspace_write(), workspaces=workspace.parent)
+    for name in ("landlock", "namespaces"):
+        with pytest.raises(sandbox.Unenforceable, match=name):
+            sandbox.Sandbox(workspace_write().with_require(name), workspace=workspace)  # type: ignore[arg-type]
+    filtered = sandbox.SandboxPolicy(extra_filter=b"\0" * 8)
+    with pytest.raises(sandbox.Unenforceable, match="extra_filter"):
+        sandbox.Sandbox(filtered)
+
+
+def test_what_is_enforced_less_is_said(backend: MacBackend, workspace: Path) -> None:
+    policy = workspace_write(network="loopback").with_limits(Limits(processes=9))
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        parts = {part.part for part in box.enforcement.weaker}
+    assert parts >= {"tree-kill", "parent-death", "tmp", "terminal", "loopback", "processes"}
+
+
+def test_a_setting_of_home_is_writable_where_it_is_granted_by_name(
+    backend: MacBackend, workspace: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = place / "home"
+    (home / ".cache").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    policy = workspace_write(write=[home, home / ".cache"])
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        ask = kit.asker(box.resolved)
+    assert ask("file-write-create", f"{home}/.cache/x") and ask("file-write-create", f"{home}/x")
+    assert not ask("file-write-create", f"{home}/.profile")
+
+
+def test_a_denied_pattern_counts_for_files_that_come_later(
+    backend: MacBackend, workspace: Path
+) -> None:
+    policy = workspace_write(deny=[f"{workspace}/**/*.pem"])
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        ask = kit.asker(box.resolved)
+    assert not ask("file-read-data", f"{workspace}/new/key.pem")
+    assert ask("file-read-data", f"{workspace}/new/key.txt")
+    assert not ask("file-write-unlink", f"{workspace}/new", directory=True)
+    assert ask("file-write-unlink", f"{workspace}/file")
+
+
+def test_a_denied_place_that_becomes_a_link_makes_the_profile_anew(
+    backend: MacBackend, workspace: Path, outside: Path, place: Path
+) -> None:
+    secret = place / "secret"
+    secret.mkdir()
+    policy = workspace_write(deny=[secret])
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        assert kit.asker(box.resolved)("file-read-data", f"{outside}/file")
+        secret.rmdir()
+        secret.symlink_to(outside)
+        assert box.run("true").ok
+        confinement: Any = box._boundary.current()
+        assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
+# A Mac without a compiled core
+
+DARWIN = """
+import os, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "_sandcore":
+            raise ModuleNotFoundError("No module named '_sandcore'", name=name)
+sys.meta_path.insert(0, Blocked())
+sys.platform = "darwin"
+for name in ("pipe2", "pidfd_open", "memfd_create", "O_PATH", "getresuid", "getresgid"):
+    if hasattr(os, name):
+        delattr(os, name)
+{body}
+"""
+
+
+def on_darwin(body: str) -> subprocess.CompletedProcess[str]:
+    program = DARWIN.format(body=textwrap.dedent(body))
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+def test_the_package_is_imported_and_chooses_seatbelt_without_the_core() -> None:
+    done = on_darwin("""
+        import sandbox, sandbox.aio, sandbox.subprocess, sandbox.pool
+        import sandbox.cli.main, sandbox.cli.run, sandbox.cli.checkup, sandbox.cli.debug
+        from sandbox.backends.choose import choose
+        print(type(choose()).__name__, "_sandcore" in sys.modules)
+    """)
+    assert (done.stderr, done.stdout) == ("", "MacBackend False\n")
+
+
+def test_without_psutil_the_mend_is_named() -> None:
+    done = on_darwin("""
+        sys.modules["psutil"] = None
+        import sandbox
+        from sandbox.backends.choose import choose
+        try:
+            choose()
+        except sandbox.Unavailable as error:
+            print(error)
+    """)
+    assert "pip install psutil" in done.stdout
+
+
+def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(sandbox.Unavailable, match="Linux or macOS"):
+        choosing.choose.__wrapped__()
+
+
+def test_errno_names_are_of_execve(box: sandbox.Sandbox, workspace: Path) -> None:
+    with pytest.raises(sandbox.StartError) as raised:
+        box.run([str(workspace)])
+    assert raised.value.errno == errno.EACCES
