@@ -229,25 +229,19 @@ class Keeper:
     def _ended(self, command: Command, status: int, used: resource.struct_rusage) -> None:
         command.status = status
         size = used.ru_maxrss // 1024 if sys.platform == "darwin" else used.ru_maxrss  # bytes there
-        counted = (used.ru_minflt, used.ru_majflt, used.ru_inblock, used.ru_oublock)
-        switches = (used.ru_nvcsw, used.ru_nivcsw)
-        command.usage = [used.ru_utime, used.ru_stime, size, *counted, *switches]
+        faults, blocks, switches = used[6:8], used[9:11], used[14:16]
+        command.usage = [*used[:2], size, *faults, *blocks, *switches]
         if command.timed_out or command.over_memory:
             command.waits = False
         if command.waits:
             send(self._sock, {"ended": True})
 
     def _finish(self, command: Command) -> None:
-        swept = self._sweep(command)
+        swept, left = self._sweep(command)
         self._command = None
-        message = {
-            "over": command.status,
-            "usage": command.usage,
-            "swept": swept,
-            "timed_out": command.timed_out,
-            "over_memory": command.over_memory,
-        }
-        send(self._sock, message)
+        ends = {"timed_out": command.timed_out, "over_memory": command.over_memory}
+        told = {"over": command.status, "usage": command.usage, "swept": swept, "left": left}
+        send(self._sock, told | ends)
 
     def _members(self, command: Command) -> Iterator[Any]:
         """The processes of a command that are known now, without itself."""
@@ -255,8 +249,8 @@ class Keeper:
             if pid in (0, 1, os.getpid(), command.pid):
                 continue
             with suppress(self._psutil.Error, ProcessLookupError, PermissionError):
-                if self._is_member(command, pid):
-                    found = self._psutil.Process(pid)
+                found = self._psutil.Process(pid)  # first: a number may be another's by then
+                if self._is_member(command, pid, found):
                     command.seen[pid, found.create_time()] = found
         for known in list(command.seen.values()):
             with suppress(self._psutil.Error):
@@ -269,29 +263,31 @@ class Keeper:
                     continue
             del command.seen[key]
 
-    def _is_member(self, command: Command, pid: int) -> bool:
+    def _is_member(self, command: Command, pid: int, found: Any) -> bool:
         if command.own_session and os.getsid(pid) == command.pid:
             return True
         if self._marks.known and command.mark:
             marks = self._marks
             return marks.has(pid, command.mark) or marks.is_responsible(command.pid, pid)
-        return bool(self._psutil.Process(pid).ppid() == command.pid)
+        return bool(found.ppid() == command.pid)
 
-    def _sweep(self, command: Command) -> int:
-        """Ends all that is left of a command, again until there is nothing; how many those were."""
+    def _sweep(self, command: Command) -> tuple[int, int]:
+        """Ends all that is left, again until there is nothing: how many those were, and are."""
         ended: set[tuple[int, float]] = set()
         if command.status is None:
             os.kill(command.pid, signal.SIGKILL)
+        left = 0
         for _ in range(_SWEEPS):
             members = list(self._members(command))
-            if not members:
+            left = len(members)
+            if not left:
                 break
             for one in members:
                 ended.add((one.pid, one.create_time()))
                 with suppress(self._psutil.Error):
                     one.kill()
             time.sleep(0.005)
-        return len(ended)
+        return len(ended), left
 
 
 def resident(process: Any) -> int:

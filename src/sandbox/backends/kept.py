@@ -107,6 +107,8 @@ class KeptLane:
             self._lost("it was ended")
         if "over" in found[0]:
             self.leader = 0
+            if found[0]["left"]:
+                self._lost(f"{found[0]['left']} processes of it could not be ended")
         return found[0]
 
     def kill(self) -> None:

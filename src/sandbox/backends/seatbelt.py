@@ -187,10 +187,14 @@ def _reading(out: _Writer, resolved: ResolvedPolicy) -> None:
 def _writing(out: _Writer, resolved: ResolvedPolicy, homes: Sequence[str]) -> None:
     table = resolved.table()
     for path in resolved.writable:
+        settings = tuple(f"{home.rstrip('/')}/." for home in homes if below(home, path))
         cuts = [
             _Cut(out.filters("KEPT", spellings(one)), "not writable by the policy")
             for one, access in table.items()
-            if access is not Access.WRITE and one != path and below(one, path)
+            if access is not Access.WRITE
+            and one != path
+            and below(one, path)
+            and not one.startswith(settings)  # all of these are cut out below
         ]
         for one in resolved.all_protected:
             if below(one, path):
