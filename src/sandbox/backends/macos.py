@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import cast
 
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
@@ -19,19 +18,17 @@ from sandbox.backends.enforceable import weaker_program
 from sandbox.backends.jobs import Engine
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
-from sandbox.backends.searched import resolve_patterns
 from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
+from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
-from sandbox.entries import Access
 from sandbox.environ import account_homes
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
-from sandbox.paths import follow
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import Place, ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement
 
 __all__ = ["MacBackend", "MacConfinement"]
@@ -60,7 +57,7 @@ class MacBackend:
         """See ``Backend.resolve``."""
         if isolation == "none":
             return resolve(*question.asked)
-        return _with_settings(resolve_patterns(question), question.homes)
+        return resolve_seatbelt(question)
 
     def start(self, resolved: ResolvedPolicy, isolation: str) -> MacConfinement:
         """See ``Backend.start``."""
@@ -211,15 +208,3 @@ def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)
     return tuple(found)
-
-
-def _with_settings(resolved: ResolvedPolicy, homes: Sequence[str]) -> ResolvedPolicy:
-    """With the settings in HOME that are granted by name, which HOME as a whole does not grant."""
-    named = [entry for layer in resolved.policy.layers for entry in layer if entry.path]
-    paths = {follow(one.path)[0] for one in named if one.access is Access.WRITE}
-    starts = tuple(f"{home.rstrip('/')}/." for home in (resolved.home, *homes))
-    found = {path for path in paths if path.startswith(starts)}
-    granted = {path for path in found if resolved.access(path) is Access.WRITE}
-    places = {*resolved.places, *(Place(path, Access.WRITE) for path in granted)}
-    writable = {*resolved.writable, *granted}
-    return replace(resolved, places=tuple(sorted(places)), writable=tuple(sorted(writable)))

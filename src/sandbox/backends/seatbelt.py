@@ -20,12 +20,12 @@ from typing import NamedTuple
 from sandbox.backends.search import glob_expression, literal_part
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
+from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy, lookup
 
 __all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings"]
 
-SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 MARK = "MARK"
 
 # The same directories under two names; the rules are asked for the real one.
