@@ -11,7 +11,7 @@ from sandbox.errors import SandboxWeakened
 
 __all__ = ["command"]
 
-# As those of `sandbox` itself. None but the last can be asked on a Mac, and only that one without.
+# As those of `sandbox` itself. The first three need the compiled core, which a Mac has not.
 COMMANDS = {
     "landlock": ("mechanisms:landlock", "What Landlock is told, or a command under it alone."),
     "mounts": ("mechanisms:mounts", "The file tree that a command sees in namespaces."),
