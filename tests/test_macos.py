@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from sandbox.backends import choose as choosing
 from sandbox.backends.captured import Kept
 from sandbox.backends.macos import MacBackend
 from sandbox.backends.seatbelt import SANDBOX_EXEC
+from sandbox.cli.seatbelt import denials_in
 
 REAL = sys.platform == "darwin"
 pytestmark = pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")
@@ -456,6 +458,109 @@ def test_a_denied_place_that_becomes_a_link_makes_the_profile_anew(
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
 
 
+# Refusals in words
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "what"),
+    [
+        ("touch: {w}/.git/x: Operation not permitted", "protected", "{w}/.git/x"),
+        ("mkdir: {w}/.claude: Operation not permitted", "protected", "{w}/.claude"),
+        ("touch: {o}/new: Operation not permitted", "write", "{o}/new"),
+        ("cat: {h}/.ssh/id: Operation not permitted", "read", "{h}/.ssh/id"),
+        ("curl: (6) Could not resolve host: example.com", "network", "example.com"),
+    ],
+)
+def test_what_seatbelt_refuses_is_known_by_its_errno(
+    line: str,
+    kind: str,
+    what: str,
+    backend: MacBackend,
+    workspace: Path,
+    outside: Path,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = place / "home"
+    (home / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    names = {"w": str(workspace), "o": str(outside), "h": str(home)}
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+        found = box.run(["sh", "-c", f"echo '{line.format(**names)}' >&2; exit 1"])
+    assert [(one.kind, one.what) for one in found.denials] == [(kind, what.format(**names))]
+    assert not found.denials[0].certain
+
+
+# The command line
+
+
+def sandbox_command(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sandbox", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **env}
+    )
+
+
+def test_debug_seatbelt_shows_the_profile_its_parameters_and_the_command_line(
+    workspace: Path, outside: Path
+) -> None:
+    done = sandbox_command("debug", "seatbelt", "--deny", str(outside), cwd=workspace)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("(version 1)\n") and "(deny default)" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("; WRITE_")]
+    assert str(workspace) in [row[2] for row in rows]
+    assert "/usr/bin/sandbox-exec -p" in done.stdout and "; tree-kill: " in done.stdout
+    text = sandbox_command("debug", "seatbelt", "--json", "--full-access", cwd=workspace)
+    assert json.loads(text.stdout)["profile"] == ""
+    document = json.loads(sandbox_command("debug", "seatbelt", "--json", cwd=workspace).stdout)
+    assert document["schema"] == "sandbox-seatbelt/1"
+    assert document["argv"][0] == SANDBOX_EXEC and document["argv"][-1] == "--"
+
+
+def test_debug_seatbelt_answers_with_the_line_that_decides(workspace: Path) -> None:
+    asked = [("file-write-create", f"{workspace}/x"), ("file-write-create", f"{workspace}/.git")]
+    words = [word for pair in asked for word in ("--ask", *pair)]
+    done = sandbox_command("debug", "seatbelt", *words, cwd=workspace)
+    one, other = done.stdout.splitlines()
+    number = int(one.partition("line ")[2].partition(":")[0])
+    profile = sandbox_command("debug", "seatbelt", cwd=workspace).stdout.splitlines()
+    assert one.startswith(f"allowed: file-write-create {workspace}/x: line ")
+    assert profile[number - 1].startswith("(allow file-write*")
+    assert other == f"denied: file-write-create {workspace}/.git: no line allows it: (deny default)"
+
+
+@pytest.mark.skipif(REAL, reason="a Mac runs it")
+def test_debug_seatbelt_runs_a_command_on_a_mac_alone(workspace: Path) -> None:
+    done = sandbox_command("debug", "seatbelt", "--", "true", cwd=workspace)
+    assert done.returncode == 125 and "run it on a Mac" in done.stderr
+
+
+def test_denials_are_those_of_the_commands_processes_each_once() -> None:
+    said = [
+        "Filtering the log data using ...",
+        '{"eventMessage":"Sandbox: touch(41) deny(1) file-write-create \\/etc\\/x"}',
+        '{"eventMessage":"Sandbox: touch(41) deny(1) file-write-create \\/etc\\/x"}',
+        '{"eventMessage":"Sandbox: mds(9) deny(1) mach-lookup com.apple.x"}',
+        '{"eventMessage":"1 duplicate report for Sandbox: cat(42) deny(1) file-read-data \\/s"}',
+        '{"eventMessage":null}',
+        "[]",
+    ]
+    found = denials_in(said, {41, 42})
+    assert found == [("touch", "file-write-create /etc/x"), ("cat", "file-read-data /s")]
+
+
+def test_commands_about_the_core_say_that_there_is_none() -> None:
+    done = on_darwin("""
+        from sandbox.cli.main import main
+        for words in (["compile", "-o", "x"], ["debug", "landlock"], ["debug", "seccomp"]):
+            print(main(words))
+        print(main(["debug", "--help"]))
+    """)
+    assert done.stdout.split()[:3] == ["125", "125", "125"] and "seatbelt" in done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3 and all("which Linux alone has" in one for one in lines), done.stderr
+
+
 # A Mac without a compiled core
 
 DARWIN = """
@@ -480,6 +585,9 @@ def on_darwin(body: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_package_is_imported_and_chooses_seatbelt_without_the_core() -> None:
     done = on_darwin("""
+        import types
+        sys.modules["psutil"] = types.ModuleType("psutil")  # that of this machine is of Linux
+        sys.modules["psutil"].__file__ = "/psutil/__init__.py"
         import sandbox, sandbox.aio, sandbox.subprocess, sandbox.pool
         import sandbox.cli.main, sandbox.cli.run, sandbox.cli.checkup, sandbox.cli.debug
         from sandbox.backends.choose import choose

@@ -26,7 +26,7 @@ WRITING = ("file-write-create", "file-write-data", "file-write-mode", "file-writ
 READING = ("file-read-data", "file-read-metadata", "file-map-executable", "process-exec")
 
 # Names that could be more than names, in text or in an expression.
-NAMES = ["a", "b.pem", ".git", ".gitx", ".GIT", ".x", 'q"(', "(p)", "[s]", "ü \\"]
+NAMES = ["a", "b.pem", "Library", ".git", ".gitx", ".GIT", ".x", 'q"(', "(p)", "[s]", "ü \\"]
 DEEP = ["/" + "/".join(parts) for n in range(1, 4) for parts in itertools.product("ab", repeat=n)]
 HOME = "/a/b"
 
@@ -75,14 +75,12 @@ def is_protected(resolved: ResolvedPolicy, path: str) -> bool:
 
 
 def is_setting(resolved: ResolvedPolicy, path: str) -> bool:
-    """A dot file of HOME that is not granted by a name of its own."""
-    if not path.startswith(f"{resolved.home}/."):
+    """A dot file of HOME, or what is in its Library, that is not granted by a name of its own."""
+    begin = (f"{resolved.home}/.", f"{resolved.home}/Library/")
+    if not f"{path}/".startswith(begin):
         return False
-    return not any(
-        resolved.access(root) is WRITE and root.startswith(f"{resolved.home}/.")
-        for root in ancestors(path)
-        if root in resolved.writable
-    )
+    roots = [root for root in ancestors(path) if root in resolved.writable]
+    return not any(resolved.access(root) is WRITE and root.startswith(begin) for root in roots)
 
 
 def may_write(resolved: ResolvedPolicy, path: str) -> bool:
@@ -178,8 +176,8 @@ def laid_out() -> Profile:
 def test_dot_files_of_home_are_closed_and_a_profile_that_opens_them_is_seen() -> None:
     """anthropic-experimental/sandbox-runtime#175."""
     right = laid_out()
-    wrong = kit.without(right, lambda word, name, value: name.startswith("HOME_DOT"))
-    for name in (".bashrc", ".zshrc", ".config/x", ".ssh"):
+    wrong = kit.without(right, lambda word, name, value: name.startswith("HOME_SETTINGS"))
+    for name in (".bashrc", ".zshrc", ".config/x", ".ssh", "Library/LaunchAgents/x.plist"):
         assert not kit.asks(right)("file-write-create", f"{kit.HOME}/{name}")
         assert kit.asks(wrong)("file-write-create", f"{kit.HOME}/{name}")
     assert kit.asks(right)("file-write-create", f"{kit.HOME}/notes")
@@ -276,6 +274,23 @@ def test_a_path_is_no_text_of_the_profile_and_one_that_is_pasted_is_seen(name: s
         assert Evaluator(f"{pasted[:-4]}", {}).ask(Asked("file-write-create", "/etc/x")).allowed
 
 
+def test_what_runs_unconfined_is_not_writable_wherever_it_lies() -> None:
+    venv = "/w/.venv/lib/psutil"
+    profile = compile_profile(kit.settled({"/": READ, "/w": WRITE}), (), (venv, "/usr/lib/python"))
+    ask = kit.asks(profile)
+    assert not ask("file-write-data", f"{venv}/__init__.py") and ask("file-read-data", venv)
+    assert not ask("file-write-unlink", "/w/.venv", directory=True)
+    assert ask("file-write-create", "/w/.venv/lib/other")
+    wrong = kit.asks(kit.without(profile, lambda word, name, value: name.startswith("OURS")))
+    assert wrong("file-write-data", f"{venv}/__init__.py")
+
+
+def test_a_device_is_open_where_the_policy_names_it() -> None:
+    ask = kit.asker(kit.settled({"/": READ, "/dev/ttys001": WRITE}))
+    assert ask("file-write-data", "/dev/ttys001") and not ask("file-write-data", "/dev/ttys002")
+    assert ask("file-read-data", "/dev/ttys001") and not ask("file-read-data", "/dev/ttys002")
+
+
 # What others could do for a command
 
 
@@ -325,8 +340,12 @@ def test_facts_of_the_machine_are_read_and_those_of_processes_are_not() -> None:
     assert not ask("sysctl-write", name="kern.hostname")
 
 
-def test_devices_are_named_and_terminals_are_ones_own() -> None:
-    ask = kit.asker(kit.settled({"/w": WRITE}))
+@pytest.mark.parametrize("table", [{"/w": WRITE}, {"/": READ}, {"/": WRITE}])
+def test_devices_are_named_and_terminals_are_ones_own(table: dict[str, Access]) -> None:
+    """A terminal of this user's shows what he types."""
+    ask = kit.asker(kit.settled(table))
+    for name in ("ttys001", "disk0", "console"):
+        assert not ask("file-read-data", f"/dev/{name}"), name
     for name in ("null", "zero", "tty", "ptmx", "fd/12"):
         assert ask("file-write-data", f"/dev/{name}"), name
     for name in ("disk0", "rdisk0", "mem", "auditpipe", "ttys001", "fd/12/x", "null/x"):
@@ -368,7 +387,7 @@ def test_each_network_reaches_what_it_says_and_no_socket_of_the_host(
     assert {name for name, is_allowed in addresses(ask).items() if is_allowed} == allowed
 
 
-def test_unix_sockets_are_reached_by_name_and_made_in_ones_own_directory() -> None:
+def test_unix_sockets_are_reached_by_name_and_no_others() -> None:
     """Case 161: connecting is no file operation, whatever a profile says of files."""
     sock = "/private/var/run/x.sock"
     resolved = kit.settled({"/": WRITE, "/t": WRITE}, sockets=(sock,), tmp="/t")
@@ -377,7 +396,8 @@ def test_unix_sockets_are_reached_by_name_and_made_in_ones_own_directory() -> No
     assert not ask("network-outbound", "/private/var/run/docker.sock")
     assert ask("network-outbound", sock) and ask("network-outbound", "/var/run/x.sock")
     assert not ask("network-outbound", f"{sock}/y") and not ask("network-bind", sock)
-    assert ask("network-bind", "/t/mine") and ask("network-outbound", "/t/mine")
+    for path in ("/t/mine", "/private/var/run/mDNSResponder"):
+        assert not ask("network-bind", path) and not ask("network-outbound", path)
     assert ask("system-socket", domain=1) and not ask("system-socket", domain=2)
 
 

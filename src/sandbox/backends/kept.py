@@ -26,7 +26,7 @@ from sandbox.backends.captured import Captured
 from sandbox.denial import Denial
 from sandbox.errors import Unavailable
 
-__all__ = ["Flying", "KeptLane", "KeptRunning", "not_started"]
+__all__ = ["Flying", "KeptLane", "KeptRunning", "not_started", "own_programs"]
 
 _UNUSED = 10  # fds below are where the keeper has its own
 
@@ -145,10 +145,11 @@ class KeptLane:
 
 def _spawned(number: int) -> int:
     """The pid of a new keeper, with the socket ``number``."""
-    if not sys.executable:
+    python = _interpreter()
+    if not python:
         raise Unavailable("Python", "sys.executable is empty", "run in an interpreter of its own")
     libraries = os.path.dirname(os.path.dirname(os.path.abspath(psutil.__file__)))
-    words = [sys.executable, "-I", "-S", "-X", "utf8", keeper.__file__, libraries, str(os.getpid())]
+    words = [python, "-I", "-S", "-X", "utf8", keeper.__file__, libraries, str(os.getpid())]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
         (os.POSIX_SPAWN_DUP2, 0, 1),
@@ -157,8 +158,20 @@ def _spawned(number: int) -> int:
     ]
     # Not by subprocess: where `sandbox.subprocess` is installed, that is confined itself.
     return os.posix_spawn(
-        sys.executable, words, {}, file_actions=actions, setsigmask=[], setsigdef=[signal.SIGPIPE]
+        python, words, {}, file_actions=actions, setsigmask=[], setsigdef=[signal.SIGPIPE]
     )
+
+
+def _interpreter() -> str:
+    """Not an environment's own: that one reads a file beside it, which may be in a workspace."""
+    return getattr(sys, "_base_executable", "") or sys.executable
+
+
+def own_programs() -> tuple[str, ...]:
+    """Real paths of what a keeper is made of; whoever could write there would be unconfined."""
+    library, libraries = os.path.dirname(os.__file__), os.path.dirname(psutil.__file__)
+    parts = (_interpreter(), library, libraries, os.path.dirname(keeper.__file__))
+    return tuple(os.path.realpath(part) for part in parts)
 
 
 def _text(data: bytes) -> str:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import cast
 
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
-from sandbox.backends.enforceable import weaker_program
 from sandbox.backends.jobs import Engine
+from sandbox.backends.kept import own_programs
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
 from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
@@ -85,7 +85,7 @@ class MacConfinement:
         self.enforcement = self.enforcement_of(resolved.policy.limits)
         self._profile: Profile | None = None
         if isolation == "seatbelt":
-            self._profile = compile_profile(resolved, account_homes())
+            self._profile = compile_profile(resolved, account_homes(), own_programs())
             self._try_profile()
 
     def _try_profile(self) -> None:
@@ -102,8 +102,7 @@ class MacConfinement:
         """What is enforced where a command has these limits."""
         parts = tuple(weaker_seatbelt_limits(limits))
         if self.isolation == "seatbelt":
-            own = weaker_program(self.resolved, __file__)
-            parts = (*weaker_seatbelt(self.resolved), *own, *parts)
+            parts = (*weaker_seatbelt(self.resolved), *parts)
         return Enforcement(self.isolation, parts)
 
     def command(self, words: Sequence[bytes], mark: str) -> list[bytes]:

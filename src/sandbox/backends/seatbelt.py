@@ -24,7 +24,7 @@ from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy, lookup
 
-__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings"]
+__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings", "starts"]
 
 MARK = "MARK"
 
@@ -89,6 +89,11 @@ def spellings(path: str) -> tuple[str, ...]:
     return (*found, *(_DATA + one for one in there))
 
 
+def starts(home: str) -> tuple[str, str]:
+    """How the paths of settings in a HOME begin: what programs of the host read and follow."""
+    return f"{home.rstrip('/')}/.", f"{home.rstrip('/')}/Library/"
+
+
 def quote(text: str) -> str:
     """Text as an expression that matches it alone."""
     return re.sub(r"([\\.^$|()\[\]{}*+?])", r"\\\1", text)
@@ -133,22 +138,25 @@ class _Cut(NamedTuple):
     why: str
 
 
-def compile_profile(resolved: ResolvedPolicy, more_homes: Sequence[str] = ()) -> Profile:
+def compile_profile(
+    resolved: ResolvedPolicy, more_homes: Sequence[str] = (), own: Sequence[str] = ()
+) -> Profile:
     """The profile of a policy that confines.
 
-    ``more_homes``: others whose settings are kept beside those of HOME.
+    ``more_homes``: others whose settings are kept beside those of HOME. ``own``: what this package
+    itself runs unconfined, which stays as it is wherever it lies.
     Raises ``Unenforceable`` for a pattern that its expressions cannot say.
     """
     _check_patterns(resolved.patterns)
     homes = tuple(dict.fromkeys((resolved.home, *more_homes)))
     out = _Writer()
     _reading(out, resolved)
-    _writing(out, resolved, homes)
+    _writing(out, resolved, homes, own)
     _network(out, resolved)
     # There is no such service: whether it may be looked up says whose process one is.
     out.line(f'(allow mach-lookup (global-name (param "{MARK}")))', "how its processes are known")
     out.parameters[MARK] = "sandcore.nobody"
-    for path, why in _pinned(resolved, homes):
+    for path, why in _pinned(resolved, homes, own):
         for one in spellings(path):
             ref = out.parameter("PINNED", one)
             out.line(f"(deny file-write-unlink (literal {ref}))", why)
@@ -169,7 +177,8 @@ def _reading(out: _Writer, resolved: ResolvedPolicy) -> None:
     granted = [path for path, access in table.items() if access is not Access.DENY]
     denied = [path for path, access in table.items() if access is Access.DENY]
     for path in granted:
-        if path != "/" and lookup(table, path.rpartition("/")[0] or "/") is not Access.DENY:
+        above = path.rpartition("/")[0] or "/"
+        if path != "/" and not below(path, "/dev") and lookup(table, above) is not Access.DENY:
             continue  # what is granted above has it
         cuts = [
             _Cut(out.filters("DENIED", spellings(one)), reasons.get(one) or BY_POLICY)
@@ -184,10 +193,12 @@ def _reading(out: _Writer, resolved: ResolvedPolicy) -> None:
             out.line(f"(allow file-read-metadata (literal {ref}))", "on the way to what is granted")
 
 
-def _writing(out: _Writer, resolved: ResolvedPolicy, homes: Sequence[str]) -> None:
+def _writing(
+    out: _Writer, resolved: ResolvedPolicy, homes: Sequence[str], own: Sequence[str]
+) -> None:
     table = resolved.table()
     for path in resolved.writable:
-        settings = tuple(f"{home.rstrip('/')}/." for home in homes if below(home, path))
+        settings = tuple(start for home in homes if below(home, path) for start in starts(home))
         cuts = [
             _Cut(out.filters("KEPT", spellings(one)), "not writable by the policy")
             for one, access in table.items()
@@ -204,9 +215,13 @@ def _writing(out: _Writer, resolved: ResolvedPolicy, homes: Sequence[str]) -> No
         for home in homes:
             if not below(home, path):
                 continue
-            dots = [f"^{quote(one)}/\\.[^/]" for one in spellings(home)]
+            found = [f"^{quote(one)}/(\\.[^/]|Library(/|$))" for one in spellings(home)]
             why = "settings in HOME: each to be granted by its name"
-            cuts.append(_Cut(out.expressions("HOME_DOT", dots), why))
+            cuts.append(_Cut(out.expressions("HOME_SETTINGS", found), why))
+        for one in own:
+            if below(one, path):
+                why = "what keeps commands is run unconfined"
+                cuts.append(_Cut(out.filters("OURS", spellings(one)), why))
         cuts += _patterns(out, resolved)
         _region(out, "file-write*", path, "WRITE", "may be written", cuts)
 
@@ -248,6 +263,8 @@ def _region(
     out.line(f"(allow {operations}", why)
     out.line("  (require-all", "all of this")
     out.line(f"    {_any(out.filters(kind, aliases(path)))}", "by its names")
+    if below("/dev", path) and path != "/dev":
+        out.line('    (require-not (subpath "/dev"))', "devices: those of the base, or by name")
     for cut in cuts:
         out.line(f"    (require-not {_any(cut.filters)})", cut.why)
     out.lines.append("  ))")
@@ -260,11 +277,13 @@ def _any(filters: Sequence[str]) -> str:
 # What may not be moved
 
 
-def _pinned(resolved: ResolvedPolicy, homes: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _pinned(
+    resolved: ResolvedPolicy, homes: Sequence[str], own: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     """Paths that may be neither renamed nor removed, and why; each once."""
     table = resolved.table()
     kept = [path for path, access in table.items() if access is not Access.WRITE]
-    kept += resolved.all_protected
+    kept += [*resolved.all_protected, *own]
     kept += [f"{home}/." for home in homes]
     kept += [f"{literal_part(pattern).rstrip('/')}/*" for pattern in resolved.patterns]
     found = dict.fromkeys(resolved.writable, "a boundary of the policy")
@@ -294,17 +313,15 @@ def _pinned_patterns(resolved: ResolvedPolicy) -> Iterator[str]:
 
 def _network(out: _Writer, resolved: ResolvedPolicy) -> None:
     network = resolved.policy.network
-    rows = [("a socket that the policy names", "literal", "SOCKET", p) for p in resolved.sockets]
-    if resolved.tmp:
-        rows.append(("sockets that it makes itself", "subpath", "OWN", resolved.tmp))
-    if rows:
+    # None of its own: one of the host's in a writable directory could be moved among them.
+    if resolved.sockets:
         # 1 is AF_UNIX: older releases have no names for these numbers.
         out.line("(allow system-socket (socket-domain 1))", "Unix sockets at all")
-    for why, word, kind, path in rows:
-        operations = "network-outbound" if kind == "SOCKET" else "network*"
+    for path in resolved.sockets:
         for one in aliases(path):
-            ref = out.parameter(kind, one)
-            out.line(f"(allow {operations} ({word} {ref}))", f"{why}; connecting is no file access")
+            ref = out.parameter("SOCKET", one)
+            why = "a socket that the policy names; connecting is no file access (case 161)"
+            out.line(f"(allow network-outbound (literal {ref}))", why)
     if network == "loopback":
         out.line('(allow network-bind network-inbound (local ip "localhost:*"))', "its servers")
         out.line('(allow network-outbound (remote ip "localhost:*"))', "and reaching them")

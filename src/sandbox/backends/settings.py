@@ -1,7 +1,7 @@
 """Resolving a policy for Seatbelt: patterns stay what they are, and so do grants in HOME.
 
-HOME's settings (its dot files) are not writable because HOME is: who writes them runs what he likes
-the next time that a shell starts. Each is granted by its own name.
+HOME's settings (its dot files, and Library) are not writable because HOME is: who writes them runs
+what he likes the next time that a shell or a session starts. Each is granted by its own name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sandbox.backends.base import Question
 from sandbox.backends.searched import resolve_patterns
+from sandbox.backends.seatbelt import starts
 from sandbox.entries import Access
 from sandbox.paths import follow
 from sandbox.resolve import Place, ResolvedPolicy
@@ -27,8 +28,8 @@ def _with_settings(resolved: ResolvedPolicy, homes: Sequence[str]) -> ResolvedPo
     """With the settings in HOME that are granted by name, which HOME as a whole does not grant."""
     named = [entry for layer in resolved.policy.layers for entry in layer if entry.path]
     paths = {follow(one.path)[0] for one in named if one.access is Access.WRITE}
-    starts = tuple(f"{home.rstrip('/')}/." for home in (resolved.home, *homes))
-    found = {path for path in paths if path.startswith(starts)}
+    begin = tuple(start for home in (resolved.home, *homes) for start in starts(home))
+    found = {path for path in paths if path.startswith(begin)}
     granted = {path for path in found if resolved.access(path) is Access.WRITE}
     places = {*resolved.places, *(Place(path, Access.WRITE) for path in granted)}
     writable = {*resolved.writable, *granted}

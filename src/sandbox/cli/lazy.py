@@ -7,8 +7,6 @@ from importlib import import_module
 
 import click
 
-from sandbox.errors import Unavailable
-
 __all__ = ["lazy_group"]
 
 
@@ -27,13 +25,7 @@ def lazy_group(table: Mapping[str, tuple[str, str]]) -> type[click.Group]:
             if cmd_name not in table:
                 return None
             module, _, attribute = table[cmd_name][0].partition(":")
-            try:
-                found = getattr(import_module(f"sandbox.cli.{module}"), attribute or "command")
-            except ImportError as error:
-                if error.name is None or not error.name.startswith("_sandcore"):
-                    raise
-                cause = f"`{cmd_name}` is about the compiled core, which Linux alone has"
-                raise Unavailable("the compiled core", cause, "pip install sandcore") from None
+            found = getattr(import_module(f"sandbox.cli.{module}"), attribute or "command")
             assert isinstance(found, click.Command)
             return found
 

@@ -100,6 +100,9 @@ def guarded(call: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _BROKEN_PIPE
     except Exception as error:  # a bug must not look like the command's own failure
+        if isinstance(error, ImportError) and (error.name or str(error)).startswith("_sandcore"):
+            complain(f"this is about the compiled core, which Linux alone has: {error}")
+            return OURS
         import traceback
 
         traceback.print_exc()
