@@ -128,8 +128,8 @@ class Keeper:
         self._marks = Marks()
         self._command: Command | None = None
         self._wake, wake = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(self._wake, False)
+        for fd in (wake, self._wake):
+            os.set_blocking(fd, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (*_IGNORED, signal.SIGHUP, signal.SIGTERM):
@@ -246,13 +246,14 @@ class Keeper:
     def _members(self, command: Command) -> Iterator[Any]:
         """The processes of a command that are known now, without itself."""
         for pid in self._psutil.pids():
-            if pid in (0, 1, os.getpid(), command.pid):
+            if pid in (0, 1, os.getpid(), command.pid) or not self._is_member(command, pid):
                 continue
-            with suppress(self._psutil.Error, ProcessLookupError, PermissionError):
-                found = self._psutil.Process(pid)  # first: a number may be another's by then
-                if self._is_member(command, pid, found):
+            with suppress(self._psutil.Error):
+                found = self._psutil.Process(pid)
+                if self._is_member(command, pid):  # the number may have been another's
                     command.seen[pid, found.create_time()] = found
-        for known in list(command.seen.values()):
+        above = [self._psutil.Process(command.pid)] if command.status is None else []
+        for known in (*above, *command.seen.values()):
             with suppress(self._psutil.Error):
                 for child in known.children(recursive=True):
                     command.seen[child.pid, child.create_time()] = child
@@ -263,13 +264,12 @@ class Keeper:
                     continue
             del command.seen[key]
 
-    def _is_member(self, command: Command, pid: int, found: Any) -> bool:
-        if command.own_session and os.getsid(pid) == command.pid:
-            return True
-        if self._marks.known and command.mark:
-            marks = self._marks
-            return marks.has(pid, command.mark) or marks.is_responsible(command.pid, pid)
-        return bool(found.ppid() == command.pid)
+    def _is_member(self, command: Command, pid: int) -> bool:
+        with suppress(OSError):  # it is gone, or somebody else's
+            if command.own_session and os.getsid(pid) == command.pid:
+                return True
+        marks = self._marks
+        return marks.has(pid, command.mark) or marks.is_responsible(command.pid, pid)
 
     def _sweep(self, command: Command) -> tuple[int, int]:
         """Ends all that is left, again until there is nothing: how many those were, and are."""
