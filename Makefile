@@ -115,7 +115,7 @@ vm: build
 
 # Without a compiled core: what is listed here needs none.
 test-macos: .venv/.installed
-	@$(BIN)/python -m pytest $(addprefix tests/test_,seatbelt.py meaning.py macos.py mac_live.py) $(ARGS)
+	@$(BIN)/python -m pytest $(addprefix tests/test_,sbpl.py seatbelt.py meaning.py macos.py mac_live.py) $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper src/_sandcore/sandcore-exec

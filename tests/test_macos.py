@@ -298,6 +298,13 @@ def test_a_keeper_that_is_killed_is_a_lost_sandbox_and_its_command_ends(
     assert box.run("echo again").out == "again\n"
 
 
+def test_a_keeper_that_was_killed_while_it_was_idle_is_replaced(box: sandbox.Sandbox) -> None:
+    keeper = int(box.run("echo $PPID").out)
+    os.kill(keeper, signal.SIGKILL)
+    assert until(lambda: not lives(keeper))
+    assert box.run("echo again").out == "again\n"
+
+
 def test_an_interrupt_ends_the_command_and_then_the_caller_goes_on(
     box: sandbox.Sandbox, workspace: Path
 ) -> None:
@@ -318,6 +325,28 @@ def test_a_closed_sandbox_leaves_no_process_and_no_directory(
     box.close()
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
     assert not lives(process.pid) and not os.path.exists(tmp)
+
+
+def test_a_sandbox_that_is_closed_ends_what_another_thread_runs_in_it(
+    backend: MacBackend, workspace: Path
+) -> None:
+    box = sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend)
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            box.run("echo $$ > pid; sleep 600", timeout=None)
+        except sandbox.SandboxLost as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    pid = workspace / "pid"
+    assert until(lambda: pid.exists() and pid.read_text().strip())
+    box.close()
+    thread.join(60)
+    assert len(raised) == 1 and "closed" in str(raised[0])
+    assert not lives(int(pid.read_text()))
 
 
 # Faces

@@ -50,7 +50,7 @@ def explain_seatbelt(policy: SandboxPolicy, workspace: str, tmp: str) -> Seatbel
     home = os.path.expanduser("~")
     question = Question(policy, workspace, home, tmp, account_homes(), workspace)
     resolved: ResolvedPolicy = resolve_seatbelt(question)
-    weaker = (*weaker_seatbelt(resolved), *weaker_seatbelt_limits(policy.limits))
+    weaker = (*weaker_seatbelt(resolved, marked=True), *weaker_seatbelt_limits(policy.limits))
     return SeatbeltView(compile_profile(resolved, account_homes()), weaker)
 
 

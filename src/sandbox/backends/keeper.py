@@ -114,9 +114,7 @@ class Command:
         self.seen: dict[tuple[int, float], Any] = {}
         self.status: int | None = None
         self.usage: list[float] = []
-        self.timed_out = False
-        self.over_memory = False
-        self.killed = False
+        self.timed_out = self.over_memory = self.killed = False
 
 
 class Keeper:
@@ -275,6 +273,7 @@ class Keeper:
         """Ends all that is left, again until there is nothing: how many those were, and are."""
         ended: set[tuple[int, float]] = set()
         if command.status is None:
+            list(self._members(command))  # while it is known whose children they are
             os.kill(command.pid, signal.SIGKILL)
         left = 0
         for _ in range(_SWEEPS):
@@ -299,7 +298,7 @@ def resident(process: Any) -> int:
 
 
 def death_of(pid: int) -> Any:
-    """Something that is readable when a process has ended; None where that cannot be had."""
+    """Something that is readable when a process has ended; None where it cannot be had."""
     if sys.platform == "darwin":
         queue = select.kqueue()
         event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)

@@ -111,6 +111,10 @@ class KeptLane:
                 self._lost(f"{found[0]['left']} processes of it could not be ended")
         return found[0]
 
+    def is_free(self) -> bool:
+        """Whether it takes a command: a keeper that has none says nothing, but at its end."""
+        return self.usable and not _is_readable(self.sock, 0)
+
     def kill(self) -> None:
         """Ends the command and all below it. Does not wait."""
         if self.leader:
@@ -131,16 +135,19 @@ class KeptLane:
                 os.killpg(leader, signal.SIGKILL)
         raise ConfinementLost(f"the process that kept the command: {why}") from None
 
-    def close(self) -> None:
-        """Ends the keeper, with what runs; waits for that. Idempotent."""
+    def abandon(self) -> None:
+        """Ends the keeper, with what runs, and waits for that: also while a thread waits for it."""
         self.usable = False
-        if self.sock.fileno() < 0:
-            return
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
+
+    def close(self) -> None:
+        """The same, while nobody waits. Idempotent."""
+        if self.sock.fileno() >= 0:
+            self.abandon()
+            self.sock.close()
 
 
 def _spawned(number: int) -> int:

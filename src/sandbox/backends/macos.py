@@ -15,6 +15,7 @@ from typing import cast
 
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.jobs import Engine
+from sandbox.backends.keeper import Marks
 from sandbox.backends.kept import own_programs
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
@@ -78,10 +79,11 @@ class MacConfinement:
         self._program = program
         self._lock = ForkLock()
         self._idle: list[MacSeat] = []
-        self._taken = 0
+        self._taken: set[MacSeat] = set()
         self._closed = self._retired = False
         self._links = _links(resolved)
         self.hard_limits = hard_limits()
+        self._marked = Marks().known
         self.enforcement = self.enforcement_of(resolved.policy.limits)
         self._profile: Profile | None = None
         if isolation == "seatbelt":
@@ -102,7 +104,7 @@ class MacConfinement:
         """What is enforced where a command has these limits."""
         parts = tuple(weaker_seatbelt_limits(limits))
         if self.isolation == "seatbelt":
-            parts = (*weaker_seatbelt(self.resolved), *parts)
+            parts = (*weaker_seatbelt(self.resolved, self._marked), *parts)
         return Enforcement(self.isolation, parts)
 
     def command(self, words: Sequence[bytes], mark: str) -> list[bytes]:
@@ -122,25 +124,28 @@ class MacConfinement:
         with self._lock.held:
             if self._closed:
                 raise ConfinementLost("it was closed")
-            usable = [seat for seat in self._idle if seat.lane.usable]
-            self._idle = usable[:-1]
-            self._taken += 1
+            seat = self._free_seat() or MacSeat(self)
+            self._taken.add(seat)
         try:
-            seat = usable[-1] if usable else MacSeat(self)
             seat.prepare(limits)
         except BaseException:
-            self._left()
+            seat.leave()
             raise
         return seat
 
-    def _left(self) -> None:
-        with self._lock.held:
-            self._taken -= 1
+    def _free_seat(self) -> MacSeat | None:
+        """An idle one whose keeper is there."""
+        while self._idle:
+            seat = self._idle.pop()
+            if seat.lane.is_free():
+                return seat
+            seat.close()
+        return None
 
     def give_back(self, seat: MacSeat) -> None:
         """Keeps a seat for the next command, unless this is over."""
-        self._left()
         with self._lock.held:
+            self._taken.discard(seat)
             if not self._closed and not self._retired and seat.lane.usable:
                 self._idle.append(seat)
                 return
@@ -158,7 +163,7 @@ class MacConfinement:
     @property
     def busy(self) -> bool:
         """See ``Confinement.busy``."""
-        return self._taken > 0
+        return bool(self._taken)
 
     @property
     def lying(self) -> Workspace | None:
@@ -187,6 +192,9 @@ class MacConfinement:
         """See ``Confinement.close``."""
         with self._lock.held:
             self._closed = True
+            taken = list(self._taken)
+        for seat in taken:
+            seat.lane.abandon()
         self.retire()
 
     def __del__(self) -> None:

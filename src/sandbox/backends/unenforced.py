@@ -30,9 +30,14 @@ def check_seatbelt(policy: SandboxPolicy, has_program: bool) -> None:
         raise Unenforceable("isolation 'seatbelt'", cause, "see `sandbox doctor`")
 
 
-def weaker_seatbelt(resolved: ResolvedPolicy) -> Iterator[Weaker]:
-    """What profiles leave open whatever they say."""
-    cause = "a process of the command that starts others while it is looked for may be missed"
+def weaker_seatbelt(resolved: ResolvedPolicy, marked: bool) -> Iterator[Weaker]:
+    """What profiles leave open whatever they say.
+
+    ``marked``: macOS tells which process runs under which profile.
+    """
+    cause = "its processes are looked for afterwards, and ended until there are none"
+    if not marked:
+        cause = "what leaves its session and its parent at once is not found: no sandbox_check"
     yield Weaker("tree-kill", cause, _LINUX)
     cause = "who kills the caller and the process that keeps its commands leaves these running"
     yield Weaker("parent-death", cause, _LINUX)
@@ -62,7 +67,7 @@ def weaker_seatbelt(resolved: ResolvedPolicy) -> Iterator[Weaker]:
 def weaker_seatbelt_limits(limits: Limits) -> Iterator[Weaker]:
     """Limits that are enforced less than they say."""
     if limits.memory is not None:
-        cause = "it is looked at every 100 ms and may be passed for that long"
+        cause = "it is looked at every 100 ms; pages that processes share count for each"
         yield Weaker("memory", cause, _LINUX)
     if limits.processes is not None:
         yield Weaker("processes", why_uncounted(), _LINUX)
