@@ -81,7 +81,7 @@ def test_a_command_has_its_place_marks_and_a_directory_of_its_own(
     one, other = box.run(script), box.run('ls "$TMPDIR"; echo "$TMPDIR"')
     place, marks, tmp = one.out.splitlines()
     assert (place, marks) == (str(workspace), "seatbelt 1")
-    assert tmp.startswith(box.resolved.tmp) and other.out.splitlines() == [tmp]
+    assert tmp.startswith(f"{box.resolved.tmp}/") and other.out.splitlines() == [tmp]
     assert box.isolation == "seatbelt" and box.enforcement.isolation == "seatbelt"
 
 
@@ -458,6 +458,20 @@ def test_a_setting_of_home_is_writable_where_it_is_granted_by_name(
         ask = kit.asker(box.resolved)
     assert ask("file-write-create", f"{home}/.cache/x") and ask("file-write-create", f"{home}/x")
     assert not ask("file-write-create", f"{home}/.profile")
+
+
+def test_commands_of_a_sandbox_have_nothing_of_each_others_temporary_files(
+    box: sandbox.Sandbox,
+) -> None:
+    confinement: Any = box._boundary.current()
+    one, other = confinement.seat(Limits()), confinement.seat(Limits())
+    ask = kit.asks(one._profile)
+    assert ask("file-write-create", f"{one.tmp}/x") and ask("file-read-data", f"{one.tmp}/x")
+    for path in (f"{other.tmp}/x", box.resolved.tmp, f"{box.resolved.tmp}/x"):
+        assert not ask("file-write-create", path) and not ask("file-read-data", path), path
+    assert not ask("file-write-unlink", one.tmp, directory=True)
+    one.leave()
+    other.leave()
 
 
 def test_a_denied_pattern_counts_for_files_that_come_later(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sandbox.backends.base import Question
 from sandbox.backends.sbpl import Asked, Evaluator
-from sandbox.backends.seatbelt import Profile, compile_profile
-from sandbox.backends.settings import resolve_seatbelt
+from sandbox.backends.seatbelt import Profile
+from sandbox.backends.settings import profile_of, resolve_seatbelt
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.environ import account_homes
 from sandbox.policy import SandboxPolicy
@@ -40,7 +40,7 @@ class Answer:
 
 
 def explain_seatbelt(policy: SandboxPolicy, workspace: str, tmp: str) -> SeatbeltView:
-    """The profile of a policy with this workspace and temporary directory.
+    """The profile of a policy with this workspace, for a command with this temporary directory.
 
     Raises what starting a sandbox raises.
     """
@@ -48,10 +48,11 @@ def explain_seatbelt(policy: SandboxPolicy, workspace: str, tmp: str) -> Seatbel
         return SeatbeltView(None, tuple(weaker_seatbelt_limits(policy.limits)))
     check_seatbelt(policy, has_program=True)
     home = os.path.expanduser("~")
-    question = Question(policy, workspace, home, tmp, account_homes(), workspace)
+    outer = os.path.dirname(tmp)
+    question = Question(policy, workspace, home, outer, account_homes(), workspace)
     resolved: ResolvedPolicy = resolve_seatbelt(question)
     weaker = (*weaker_seatbelt(resolved, marked=True), *weaker_seatbelt_limits(policy.limits))
-    return SeatbeltView(compile_profile(resolved, account_homes()), weaker)
+    return SeatbeltView(profile_of(resolved, tmp), weaker)
 
 
 def ask_profile(profile: Profile, questions: Sequence[tuple[str, str]]) -> list[Answer]:

@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,10 +22,11 @@ import psutil
 from sandbox.backends import keeper
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.captured import Captured
+from sandbox.backends.settings import interpreter
 from sandbox.denial import Denial
 from sandbox.errors import Unavailable
 
-__all__ = ["Flying", "KeptLane", "KeptRunning", "not_started", "own_programs"]
+__all__ = ["Flying", "KeptLane", "KeptRunning", "not_started"]
 
 _UNUSED = 10  # fds below are where the keeper has its own
 
@@ -152,7 +152,7 @@ class KeptLane:
 
 def _spawned(number: int) -> int:
     """The pid of a new keeper, with the socket ``number``."""
-    python = _interpreter()
+    python = interpreter()
     if not python:
         raise Unavailable("Python", "sys.executable is empty", "run in an interpreter of its own")
     libraries = os.path.dirname(os.path.dirname(os.path.abspath(psutil.__file__)))
@@ -167,18 +167,6 @@ def _spawned(number: int) -> int:
     return os.posix_spawn(
         python, words, {}, file_actions=actions, setsigmask=[], setsigdef=[signal.SIGPIPE]
     )
-
-
-def _interpreter() -> str:
-    """Not an environment's own: that one reads a file beside it, which may be in a workspace."""
-    return getattr(sys, "_base_executable", "") or sys.executable
-
-
-def own_programs() -> tuple[str, ...]:
-    """Real paths of what a keeper is made of; whoever could write there would be unconfined."""
-    library, libraries = os.path.dirname(os.__file__), os.path.dirname(psutil.__file__)
-    parts = (_interpreter(), library, libraries, os.path.dirname(keeper.__file__))
-    return tuple(os.path.realpath(part) for part in parts)
 
 
 def _text(data: bytes) -> str:

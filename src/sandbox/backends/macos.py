@@ -16,15 +16,13 @@ from typing import cast
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.jobs import Engine
 from sandbox.backends.keeper import Marks
-from sandbox.backends.kept import own_programs
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
-from sandbox.backends.seatbelt import SANDBOX_EXEC, Profile, compile_profile
+from sandbox.backends.seatbelt import SANDBOX_EXEC
 from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
-from sandbox.environ import account_homes
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
@@ -76,7 +74,7 @@ class MacConfinement:
         self._owner = (os.getpid(), os.getuid(), os.getgid())
         self.resolved = resolved
         self.isolation = isolation
-        self._program = program
+        self.program = program
         self._lock = ForkLock()
         self._idle: list[MacSeat] = []
         self._taken: set[MacSeat] = set()
@@ -85,9 +83,7 @@ class MacConfinement:
         self.hard_limits = hard_limits()
         self._marked = Marks().known
         self.enforcement = self.enforcement_of(resolved.policy.limits)
-        self._profile: Profile | None = None
         if isolation == "seatbelt":
-            self._profile = compile_profile(resolved, account_homes(), own_programs())
             self._try_profile()
 
     def _try_profile(self) -> None:
@@ -106,13 +102,6 @@ class MacConfinement:
         if self.isolation == "seatbelt":
             parts = (*weaker_seatbelt(self.resolved, self._marked), *parts)
         return Enforcement(self.isolation, parts)
-
-    def command(self, words: Sequence[bytes], mark: str) -> list[bytes]:
-        """The command line for words, the first of which is a path."""
-        if self._profile is None:
-            return list(words)
-        argv = self._profile.with_mark(mark).argv([_text(word) for word in words], self._program)
-        return [word.encode("utf-8", "surrogateescape") for word in argv]
 
     def is_current(self) -> bool:
         """See ``Confinement.is_current``: same process and user, no link where none was."""
@@ -201,10 +190,6 @@ class MacConfinement:
         # What never got as far as seats has nothing to close; a forked copy leaves them alone.
         if hasattr(self, "_links") and self._owner[0] == os.getpid():
             self.close()
-
-
-def _text(word: bytes) -> str:
-    return word.decode("utf-8", "surrogateescape")
 
 
 def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from sandbox.backends.jobs import Engine, Job
 from sandbox.backends.kept import Flying, KeptLane, KeptRunning, not_started
 from sandbox.backends.rlimits import rlimits
 from sandbox.backends.scratch import empty, private_directory, remove
+from sandbox.backends.seatbelt import Profile
+from sandbox.backends.settings import profile_of
 from sandbox.backends.threads import ThreadEngine, ThreadJob
 from sandbox.denial import Denial
 from sandbox.entries import Access
@@ -38,13 +40,11 @@ class House(Protocol):
     enforcement: Enforcement
     hard_limits: dict[int, int]
     isolation: str
+    program: str
     resolved: ResolvedPolicy
 
     def enforcement_of(self, limits: Limits) -> Enforcement:
         """What is enforced where a command has these limits."""
-
-    def command(self, words: Sequence[bytes], mark: str) -> list[bytes]:
-        """The command line for words, the first of which is a path."""
 
     def give_back(self, seat: MacSeat) -> None:
         """Takes a seat that is free."""
@@ -58,18 +58,31 @@ class MacSeat:
         self.rlimits: Sequence[tuple[int, int, int]] = ()
         self.memory = 0
         self.enforcement = confinement.enforcement
-        self.tmp = self._new_tmp()
+        self._is_confined = confinement.isolation == "seatbelt"
         # A word that no other process has: by it the seat's own are known.
-        self._mark = f"sandcore.{secrets.token_hex(16)}"
-        self.lane = KeptLane(self._mark if confinement.isolation == "seatbelt" else "")
+        self._mark = f"sandcore.{secrets.token_hex(16)}" if self._is_confined else ""
+        self._profile: Profile | None = None
+        self.tmp = ""
+        self._take_tmp()
+        self.lane = KeptLane(self._mark)
 
-    def _new_tmp(self) -> str:
-        root = self._confinement.resolved.tmp
+    def _take_tmp(self) -> None:
+        resolved = self._confinement.resolved
         try:
-            return private_directory(root) if root else ""
+            self.tmp = private_directory(resolved.tmp) if resolved.tmp else ""
         except OSError as error:
-            cause = f"its directory for temporary files is gone: {root} ({error.strerror})"
+            cause = f"its directory for temporary files is gone: {resolved.tmp} ({error.strerror})"
             raise SandboxLost(cause) from None
+        if self._is_confined:
+            self._profile = profile_of(resolved, self.tmp).with_mark(self._mark)
+
+    def _command(self, words: Sequence[bytes]) -> list[bytes]:
+        """The command line for words, the first of which is a path."""
+        if self._profile is None:
+            return list(words)
+        texts = [word.decode("utf-8", "surrogateescape") for word in words]
+        argv = self._profile.argv(texts, self._confinement.program)
+        return [word.encode("utf-8", "surrogateescape") for word in argv]
 
     def prepare(self, limits: Limits) -> None:
         """Takes the limits of the next command."""
@@ -85,7 +98,7 @@ class MacSeat:
 
     def _refusal(self) -> tuple[str, str] | None:
         """Why this cannot be confined here, and what mends it; None where it can."""
-        argv = self._confinement.command([_TRUE], self._mark)
+        argv = self._command([_TRUE])
         request = Request((_TRUE,), argv, b"", 0, b"/", self.rlimits, 0, 4096, _TRIAL_SECONDS)
         outcome = Flying(self.lane, argv, request).finish()
         said = outcome.stderr.decode("utf-8", "replace").strip()
@@ -106,7 +119,7 @@ class MacSeat:
         if number:
             return [], not_started("exec", number, at)
         program = os.path.join(request.cwd, request.programs[at])
-        return self._confinement.command([program, *request.argv[1:]], self._mark), None
+        return self._command([program, *request.argv[1:]]), None
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
@@ -121,8 +134,7 @@ class MacSeat:
         By asking again: the command can print what it likes.
         """
         is_doubtful = outcome.started and outcome.status >> 8 == _APPLIED_NOT
-        is_confined = self._confinement.isolation == "seatbelt"
-        if is_doubtful and is_confined and self._refusal() is not None:
+        if is_doubtful and self._is_confined and self._refusal() is not None:
             return not_started("seatbelt", errno.EPERM)
         return outcome
 
@@ -174,7 +186,7 @@ class MacSeat:
                 empty(self.tmp)
             except OSError:  # the command removed it, or put something else in its place
                 try:
-                    self.tmp = self._new_tmp()
+                    self._take_tmp()
                 except SandboxLost:
                     self.lane.usable = False
         self._confinement.give_back(self)

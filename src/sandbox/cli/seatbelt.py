@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from sandbox.backends.explain_seatbelt import Answer, SeatbeltView, ask_profile, explain_seatbelt
-from sandbox.backends.scratch import clean_up, own_directory
+from sandbox.backends.scratch import clean_up, own_directory, private_directory
 from sandbox.cli.options import command_argument, policy_options
 from sandbox.cli.text import complain, printable
 from sandbox.cli.waiting import Waiting, die_of
@@ -68,7 +68,7 @@ def command(
         return _run(policy, list(words))
     tmp, lock = own_directory()
     try:
-        view = explain_seatbelt(policy, os.getcwd(), tmp)
+        view = explain_seatbelt(policy, os.getcwd(), private_directory(tmp))
         answers = ask_profile(view.profile, ask) if view.profile is not None else []
     finally:
         clean_up(tmp, lock, os.getpid())
