@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.backends.sbpl import Asked, Evaluator, SbplError
-from sandbox.backends.search import glob_expression
+from sandbox.backends.search import glob_expression, literal_part
 from sandbox.backends.seatbelt import Profile, compile_profile
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
@@ -26,7 +27,7 @@ WRITING = ("file-write-create", "file-write-data", "file-write-mode", "file-writ
 READING = ("file-read-data", "file-read-metadata", "file-map-executable", "process-exec")
 
 # Names that could be more than names, in text or in an expression.
-NAMES = ["a", "b.pem", "Library", ".git", ".gitx", ".GIT", ".x", 'q"(', "(p)", "[s]", "ü \\"]
+NAMES = ["a", "A", "b.pem", "Library", ".git", ".gitx", ".GIT", ".x", 'q"(', "(p)", "[s]", "ü \\"]
 DEEP = ["/" + "/".join(parts) for n in range(1, 4) for parts in itertools.product("ab", repeat=n)]
 HOME = "/a/b"
 
@@ -54,24 +55,40 @@ def policies(draw: st.DrawFn) -> ResolvedPolicy:
     )
 
 
-# What the policy says, in its own words
+# What the policy says, in its own words; on a Mac a name in another case is the same
 
 
 def is_matched(resolved: ResolvedPolicy, path: str) -> bool:
-    wholes = [re.compile(glob_expression(one), re.DOTALL) for one in resolved.patterns]
-    return any(one.fullmatch(above) for one in wholes for above in ancestors(path))
+    flags = re.DOTALL | re.IGNORECASE
+    wholes = [re.compile(glob_expression(one), flags) for one in resolved.patterns]
+    starts = [literal_part(one) for one in resolved.patterns]
+    return any(
+        whole.fullmatch(above) is not None and below(above, start)
+        for whole, start in zip(wholes, starts, strict=True)
+        for above in ancestors(path)
+    )
+
+
+def is_another_case(resolved: ResolvedPolicy, path: str, kept: Iterable[str]) -> bool:
+    """Whether a path is a kept one by another case of what is below a writable directory."""
+    for one in kept:
+        roots = [above for above in ancestors(one)[1:] if above in resolved.writable]
+        if roots and below(path, roots[-1]) and below(path.lower(), one.lower()):
+            return True
+    return False
 
 
 def may_read(resolved: ResolvedPolicy, path: str) -> bool:
-    return resolved.access(path) is not DENY and not is_matched(resolved, path)
+    denied = [one.path for one in resolved.places if one.access is DENY]
+    # What is granted below something denied is granted by its exact name.
+    inner = [one for one in denied if is_another_case(resolved, path, [one])]
+    exact = [one for one in ancestors(path) if one in resolved.table()][:1]
+    within = [one for one in inner if exact and not below(exact[0], one)]
+    return resolved.access(path) is not DENY and not within and not is_matched(resolved, path)
 
 
 def is_protected(resolved: ResolvedPolicy, path: str) -> bool:
-    def same(one: str, other: str) -> bool:
-        near = one.rpartition("/")[0] == other.rpartition("/")[0]
-        return near and one.rpartition("/")[2].lower() == other.rpartition("/")[2].lower()
-
-    return any(same(above, one) for above in ancestors(path) for one in resolved.all_protected)
+    return is_another_case(resolved, path, resolved.all_protected)
 
 
 def is_setting(resolved: ResolvedPolicy, path: str) -> bool:
@@ -84,8 +101,12 @@ def is_setting(resolved: ResolvedPolicy, path: str) -> bool:
 
 
 def may_write(resolved: ResolvedPolicy, path: str) -> bool:
+    root = next((one for one in ancestors(path) if one in resolved.table()), "/")
+    kept = [one.path for one in resolved.places if one.access is not WRITE]
+    inner = [one for one in kept if below(one, root)]
     return (
         resolved.access(path) is WRITE
+        and not is_another_case(resolved, path, inner)
         and not is_matched(resolved, path)
         and not is_protected(resolved, path)
         and not is_setting(resolved, path)
@@ -156,6 +177,18 @@ def test_a_pattern_with_a_class_that_escapes_is_refused() -> None:
     for pattern in ("/a/[\\]]", "/a/[[]"):
         with pytest.raises(Unenforceable, match="pattern"):
             compile_profile(kit.settled({"/a": WRITE}, patterns=(pattern,)))
+
+
+def test_what_is_made_in_another_case_is_not_read_when_the_host_has_written_into_it() -> None:
+    table = {"/": READ, "/w": WRITE, "/w/conf/secret": DENY, "/w/kept": READ}
+    right = compile_profile(kit.settled(table, patterns=("/w/**/*.pem",)))
+    wrong = kit.without(right, lambda word, name, value: word == "regex" and "_NAME_" in name)
+    for path in ("/w/conf/SECRET", "/w/Conf/secret/x", "/w/KEPT"):
+        assert not kit.asks(right)("file-write-create", path), path
+        assert kit.asks(wrong)("file-write-create", path), path
+    assert not kit.asks(right)("file-read-data", "/w/CONF/Secret")
+    assert not kit.asks(right)("file-read-data", "/w/a/KEY.PEM")
+    assert kit.asks(right)("file-read-data", "/W/conf/secret")  # outside: it cannot be made there
 
 
 # Published mistakes: the right profile refuses, and the evaluator sees what the wrong one lets pass

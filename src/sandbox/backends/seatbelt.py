@@ -22,7 +22,7 @@ from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
-from sandbox.resolve import BY_POLICY, ResolvedPolicy, lookup
+from sandbox.resolve import BY_POLICY, ResolvedPolicy, Table, lookup
 
 __all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings", "starts"]
 
@@ -181,7 +181,7 @@ def _reading(out: _Writer, resolved: ResolvedPolicy) -> None:
         if path != "/" and not below(path, "/dev") and lookup(table, above) is not Access.DENY:
             continue  # what is granted above has it
         cuts = [
-            _Cut(out.filters("DENIED", spellings(one)), reasons.get(one) or BY_POLICY)
+            _except(out, "DENIED", one, table, reasons.get(one) or BY_POLICY)
             for one in denied
             if below(one, path)
         ]
@@ -200,7 +200,7 @@ def _writing(
     for path in resolved.writable:
         settings = tuple(start for home in homes if below(home, path) for start in starts(home))
         cuts = [
-            _Cut(out.filters("KEPT", spellings(one)), "not writable by the policy")
+            _except(out, "KEPT", one, table, "not writable by the policy")
             for one, access in table.items()
             if access is not Access.WRITE
             and one != path
@@ -209,9 +209,8 @@ def _writing(
         ]
         for one in resolved.all_protected:
             if below(one, path):
-                filters = out.filters("PROTECTED", spellings(one))
-                filters += out.expressions("PROTECTED_NAME", _any_case(one))
-                cuts.append(_Cut(filters, "protected: others read and run it later"))
+                why = "protected: others read and run it later"
+                cuts.append(_except(out, "PROTECTED", one, table, why))
         for home in homes:
             if not below(home, path):
                 continue
@@ -226,15 +225,26 @@ def _writing(
         _region(out, "file-write*", path, "WRITE", "may be written", cuts)
 
 
-def _any_case(path: str) -> Iterator[str]:
-    """A protected name in any case: the usual file system of a Mac takes .GIT for .git."""
-    for one in spellings(path):
-        directory, _, name = one.rpartition("/")
-        letters = "".join(
-            f"[{sign.lower()}{sign.upper()}]" if sign.isascii() and sign.isalpha() else quote(sign)
-            for sign in name
-        )
-        yield f"^{quote(directory)}/{letters}(/.*)?$"
+def _except(out: _Writer, kind: str, path: str, table: Table, why: str) -> _Cut:
+    """A path and all below it; in a writable directory also its name there in any case.
+
+    The usual file system of a Mac takes .GIT for .git: what a command makes under the one name, the
+    host writes into under the other.
+    """
+    filters = out.filters(kind, spellings(path))
+    roots = [above for above in ancestors(path)[1:] if table.get(above) is Access.WRITE]
+    for root in roots[-1:]:
+        rest = "".join(map(_any_case, path[len(root.rstrip("/")) :]))
+        heads = [quote(one.rstrip("/")) for one in spellings(root)]
+        filters += out.expressions(f"{kind}_NAME", (f"^{head}{rest}(/.*)?$" for head in heads))
+    return _Cut(filters, why)
+
+
+def _any_case(sign: str) -> str:
+    """An expression for a sign, be it upper or lower case."""
+    if sign.isascii() and sign.isalpha():
+        return f"[{sign.lower()}{sign.upper()}]"
+    return quote(sign)
 
 
 def _check_patterns(patterns: Iterable[str]) -> None:
@@ -249,7 +259,7 @@ def _patterns(out: _Writer, resolved: ResolvedPolicy) -> list[_Cut]:
     """What denied patterns match, now and later, with all below it."""
     found = []
     for pattern in resolved.patterns:
-        rest = glob_expression(pattern[len(literal_part(pattern).rstrip("/")) :], quote)
+        rest = glob_expression(pattern[len(literal_part(pattern).rstrip("/")) :], _any_case)
         starts = [quote(start.rstrip("/")) for start in spellings(literal_part(pattern))]
         whole = [f"^{start}{rest}(/.*)?$" for start in starts]
         found.append(_Cut(out.expressions("PATTERN", whole), "a denied pattern"))
@@ -303,7 +313,7 @@ def _pinned_patterns(resolved: ResolvedPolicy) -> Iterator[str]:
         for start in spellings(literal):
             for count in range(1, len(parts)):
                 way = "".join(f"/{part}" for part in parts[:count])
-                head = f"^{quote(start.rstrip('/'))}{glob_expression(way, quote)}"
+                head = f"^{quote(start.rstrip('/'))}{glob_expression(way, _any_case)}"
                 found[f"{head}$"] = None
     yield from found
 
