@@ -58,7 +58,7 @@ def settled(
     """A policy with real paths, as ``resolve`` would give it for a disk where all of them are."""
     # A setting that is granted by name is kept, whatever is said above it: as the backend does.
     begin = (f"{home}/.", f"{home}/Library/")
-    settings = {path for path in table if path.startswith(begin) and table[path] is WRITE}
+    settings = {path for path in table if f"{path}/".startswith(begin) and table[path] is WRITE}
     paths = sorted(needed(dict(table)) | settings)
     writes = [path for path in paths if table[path] is WRITE]
     roots = [path for path in table if table[path] is WRITE]

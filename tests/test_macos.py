@@ -389,6 +389,16 @@ def test_many_run_at_the_same_time(chosen: MacBackend, workspace: Path) -> None:
     assert isinstance(failed[0].error, sandbox.CommandNotFound)
 
 
+def test_each_of_many_workspaces_has_a_sandbox_that_sees_no_other(
+    chosen: MacBackend, place: Path
+) -> None:
+    for name in ("one", "two"):
+        (place / "many" / name).mkdir(parents=True)
+    commands = [sandbox.Command("pwd -P", str(place / "many" / name)) for name in ("one", "two")]
+    found = list(sandbox.run_many(commands, workspaces=place / "many", ordered=True))
+    assert [Path(done.result.out.strip()).name for done in found if done.result] == ["one", "two"]
+
+
 def test_a_pool_takes_commands_from_threads(chosen: MacBackend, workspace: Path) -> None:
     with pool.Pool(concurrency=2, workspace=workspace) as executor:
         futures = [executor.submit(f"echo {number}") for number in range(4)]

@@ -160,6 +160,8 @@ def compile_profile(
         for one in spellings(path):
             ref = out.parameter("PINNED", one)
             out.line(f"(deny file-write-unlink (literal {ref}))", why)
+        for one in out.expressions("PINNED_NAME", _cased(path, resolved.table(), "$")):
+            out.line(f"(deny file-write-unlink {one})", why)
     for expression in _pinned_patterns(resolved):
         out.line("(deny file-write-unlink", "a directory in which something denied may be:")
         ref = out.parameter("PINNED_PATTERN", expression)
@@ -226,18 +228,22 @@ def _writing(
 
 
 def _except(out: _Writer, kind: str, path: str, table: Table, why: str) -> _Cut:
-    """A path and all below it; in a writable directory also its name there in any case.
+    """A path and all below it."""
+    filters = out.filters(kind, spellings(path))
+    return _Cut(filters + out.expressions(f"{kind}_NAME", _cased(path, table, "(/.*)?$")), why)
+
+
+def _cased(path: str, table: Table, end: str) -> list[str]:
+    """Expressions for a path in a writable directory, by its name there in any case.
 
     The usual file system of a Mac takes .GIT for .git: what a command makes under the one name, the
     host writes into under the other.
     """
-    filters = out.filters(kind, spellings(path))
     roots = [above for above in ancestors(path)[1:] if table.get(above) is Access.WRITE]
-    for root in roots[-1:]:
-        rest = "".join(map(_any_case, path[len(root.rstrip("/")) :]))
-        heads = [quote(one.rstrip("/")) for one in spellings(root)]
-        filters += out.expressions(f"{kind}_NAME", (f"^{head}{rest}(/.*)?$" for head in heads))
-    return _Cut(filters, why)
+    if not roots:
+        return []
+    rest = "".join(map(_any_case, path[len(roots[-1].rstrip("/")) :]))
+    return [f"^{quote(one.rstrip('/'))}{rest}{end}" for one in spellings(roots[-1])]
 
 
 def _any_case(sign: str) -> str:

@@ -66,7 +66,7 @@ def _with_settings(resolved: ResolvedPolicy, homes: Sequence[str]) -> ResolvedPo
     named = [entry for layer in resolved.policy.layers for entry in layer if entry.path]
     paths = {follow(one.path)[0] for one in named if one.access is Access.WRITE}
     begin = tuple(start for home in (resolved.home, *homes) for start in starts(home))
-    found = {path for path in paths if path.startswith(begin)}
+    found = {path for path in paths if f"{path}/".startswith(begin)}
     granted = {path for path in found if resolved.access(path) is Access.WRITE}
     places = {*resolved.places, *(Place(path, Access.WRITE) for path in granted)}
     writable = {*resolved.writable, *granted}
