@@ -84,6 +84,8 @@ LADDER = (
     "backends.confinement",
     "backends.linux",
     "backends.settings",
+    "backends.apple",
+    "backends.frames",
     "backends.keeper",
     "backends.captured",
     "backends.kept",

@@ -26,6 +26,7 @@ import seatbeltkit as kit
 import sandbox
 from sandbox import Limits, aio, batch, children, live, pool, workspace_write
 from sandbox.backends import choose as choosing
+from sandbox.backends.apple import Marks, execute
 from sandbox.backends.captured import Kept
 from sandbox.backends.macos import MacBackend
 from sandbox.backends.seatbelt import SANDBOX_EXEC
@@ -612,6 +613,63 @@ def test_commands_about_the_core_say_that_there_is_none() -> None:
     assert done.stdout.split()[:3] == ["125", "125", "125"] and "seatbelt" in done.stdout
     lines = done.stderr.splitlines()
     assert len(lines) == 3 and all("which Linux alone has" in one for one in lines), done.stderr
+
+
+# What a Mac is asked and told, by a library that is none
+
+
+class Library:
+    """Processes 5 and 6 run under the profile with the mark `w`, 7 under none, 8 under another."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.sandbox_check = self.check  # as a function of ctypes has it: an attribute is set
+
+    class check:
+        argtypes: Any = None
+
+        def __new__(cls, pid: int, operation: bytes, kind: int, name: Any) -> int:  # type: ignore[misc]
+            assert (operation, kind) == (b"mach-lookup", 0x40000002)
+            allowed = {5: [b"w"], 6: [b"w"], 7: [b"w", b"w.not"], 8: []}[pid]
+            return 0 if name.value in allowed else 1
+
+    def responsibility_get_pid_responsible_for_pid(self, pid: int) -> int:
+        return {9: 5}.get(pid, 1)
+
+    def responsibility_spawnattrs_setdisclaim(self, attributes: Any, yes: int) -> int:
+        self.calls.append(("disclaim", yes))
+        return 0
+
+    def posix_spawnattr_init(self, attributes: Any) -> int:
+        self.calls.append(("init", None))
+        return 0
+
+    def posix_spawnattr_setflags(self, attributes: Any, flags: Any) -> int:
+        self.calls.append(("flags", flags.value))
+        return 0
+
+    def posix_spawn(self, pid: None, path: bytes, *rest: Any) -> int:
+        self.calls.append(("spawn", (path, list(rest[2]), list(rest[3]))))
+        return errno.EACCES
+
+
+def test_a_process_is_a_commands_by_the_mark_of_its_profile_or_by_who_is_responsible() -> None:
+    marks = Marks(Library())
+    assert (marks.known and not Marks().known) or REAL
+    assert [pid for pid in (5, 6, 7, 8) if marks.has(pid, "w")] == [5, 6]
+    assert not marks.has(5, "") and marks.is_responsible(5, 9) and not marks.is_responsible(5, 6)
+
+
+def test_a_command_answers_for_what_it_starts() -> None:
+    library = Library()
+    with pytest.raises(PermissionError):
+        execute([b"/p", b"a"], {b"N": b"v"}, library)
+    assert library.calls == [
+        ("init", None),
+        ("flags", 0x40),
+        ("disclaim", 1),
+        ("spawn", (b"/p", [b"/p", b"a", None], [b"N=v", None])),
+    ]
 
 
 # A Mac without a compiled core

@@ -1,28 +1,23 @@
 """The process that starts commands where there is no compiled helper, and outlives none of them.
 
-A program of its own, ``python -I -S keeper.py DIRECTORY-OF-PSUTIL CALLER``, with one socket, fd 3,
-to its caller. It runs one command at a time, has one thread, and so may fork. It sees to what
-somebody must see to while the caller does other things, or is dead: the clock, memory, and the end
-of all processes of the command. It imports nothing of ours: it is there sooner, and cannot be led.
+A program of its own, started by ``BOOT`` with the directories of this package and of psutil and the
+caller's pid, with one socket, fd 3, to its caller. It runs one command at a time, has one thread,
+and so may fork. It sees to what somebody must see to while the caller does other things, or is
+dead: the clock, memory, and the end of all processes of the command.
 
 What belongs to a command is known by three signs: its session and its descendants, as far as they
 were seen; the process that the system holds responsible for it; and, exactly, a word in the
 profile that it runs under, which no process gets rid of (``Marks``).
-
-Messages are JSON behind four bytes of length, text as UTF-8 with surrogates for other bytes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import json
 import os
 import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import termios
 import time
@@ -30,74 +25,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["SOCKET", "receive", "send"]
+from sandbox.backends.apple import Marks, death_of, execute
+from sandbox.backends.frames import encoded, receive, send
+
+__all__ = ["BOOT", "SOCKET", "main"]
 
 SOCKET = 3
-_LENGTH = struct.Struct("!I")
-_LARGEST = 1 << 26
+# The package itself is not imported: it is much, and a keeper needs three modules of it.
+BOOT = """
+import sys, types
+for name, path in (("sandbox", sys.argv[1]), ("sandbox.backends", sys.argv[1] + "/backends")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from sandbox.backends.keeper import main
+main(sys.argv[2:])
+"""
 _SAMPLE = 0.1  # seconds between looks at memory and descendants
 _SWEEPS = 200
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-# SANDBOX_FILTER_GLOBAL_NAME and SANDBOX_CHECK_NO_REPORT: WebKit, wtf/spi/darwin/SandboxSPI.h
-_FILTER_NAME = 2 | 0x40000000
-
-
-def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    """Sends one message. Raises ``OSError`` when nobody is there."""
-    data = json.dumps(message).encode()
-    head = _LENGTH.pack(len(data))
-    if fds:
-        socket.send_fds(sock, [head], list(fds))
-    sock.sendall(data if fds else head + data)
-
-
-def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message and its fds; None at the end."""
-    head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 3)
-    while 0 < len(head) < _LENGTH.size:
-        head += sock.recv(_LENGTH.size - len(head)) or b"\0" * _LENGTH.size
-    if not head:
-        return None
-    left = _LENGTH.unpack(head[: _LENGTH.size])[0]
-    parts = []
-    while 0 < left <= _LARGEST:
-        part = sock.recv(min(left, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        left -= len(part)
-    return json.loads(b"".join(parts)), fds
-
-
-class Marks:
-    """Whose processes are which, by the profile that they run under. Knows nothing off a Mac."""
-
-    def __init__(self) -> None:
-        library = ctypes.CDLL(None) if sys.platform == "darwin" else None
-        self._check = getattr(library, "sandbox_check", None)
-        self._responsible = getattr(library, "responsibility_get_pid_responsible_for_pid", None)
-        if self._check is not None:
-            # The rest are variadic, which Apple's processors want told from the fixed ones.
-            self._check.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
-
-    @property
-    def known(self) -> bool:
-        """Whether profiles can be asked for."""
-        return self._check is not None
-
-    def has(self, pid: int, mark: str) -> bool:
-        """Whether a process runs under the profile with this mark; an unconfined one has none."""
-        return bool(mark) and self._may(pid, mark) and not self._may(pid, f"{mark}.not")
-
-    def _may(self, pid: int, name: str) -> bool:
-        if self._check is None:
-            return False
-        word = ctypes.c_char_p(name.encode())
-        return int(self._check(pid, b"mach-lookup", _FILTER_NAME, word)) == 0
-
-    def is_responsible(self, leader: int, pid: int) -> bool:
-        """Whether the system holds the command itself responsible for a process."""
-        return self._responsible is not None and int(self._responsible(pid)) == leader
 
 
 class Command:
@@ -297,16 +242,6 @@ def resident(process: Any) -> int:
         return 0
 
 
-def death_of(pid: int) -> Any:
-    """Something that is readable when a process has ended; None where it cannot be had."""
-    if sys.platform == "darwin":
-        queue = select.kqueue()
-        event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
-        queue.control([event], 0)
-        return queue
-    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
-
-
 def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
     """In the child: the command, or a stage and an errno for the caller. Does not return."""
     stage = "session"
@@ -328,18 +263,13 @@ def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
         stage = "exec"
         argv = [encoded(word) for word in asked["argv"]]
         items = (encoded(item).partition(b"=") for item in asked["env"])
-        os.execve(argv[0], argv, {name: value for name, _, value in items})
+        execute(argv, {name: value for name, _, value in items})
     except OSError as error:
         os.write(report, f"{stage} {error.errno}".encode())
     except BaseException:
         os.write(report, f"{stage} 22".encode())
     finally:
         os._exit(127)
-
-
-def encoded(text: str) -> bytes:
-    """Text of a message as the bytes that it stands for."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 def main(arguments: list[str]) -> None:
@@ -353,7 +283,3 @@ def main(arguments: list[str]) -> None:
         os.set_inheritable(SOCKET, False)
         with suppress(ConnectionError):
             Keeper(sock, psutil, int(arguments[1])).serve()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 
 import psutil
 
-from sandbox.backends import keeper
 from sandbox.backends.base import ConfinementLost, Outcome, Request
 from sandbox.backends.captured import Captured
+from sandbox.backends.frames import decoded, receive, send
+from sandbox.backends.keeper import BOOT, SOCKET
 from sandbox.backends.settings import interpreter
 from sandbox.denial import Denial
 from sandbox.errors import Unavailable
@@ -71,9 +72,9 @@ class KeptLane:
         items = request.env.split(b"\0")[:-1]
         message = {
             "do": "start",
-            "argv": [_text(word) for word in argv],
-            "env": [_text(item) for item in items],
-            "cwd": _text(request.cwd),
+            "argv": [decoded(word) for word in argv],
+            "env": [decoded(item) for item in items],
+            "cwd": decoded(request.cwd),
             "limits": [list(row) for row in request.limits],
             "memory": request.memory,
             "timeout": request.timeout,
@@ -93,14 +94,14 @@ class KeptLane:
         """Says something. Raises ``ConfinementLost``."""
         try:
             with self._sending:
-                keeper.send(self.sock, message, fds)
+                send(self.sock, message, fds)
         except OSError as error:
             self._lost(error.strerror or str(error))
 
     def hear(self) -> dict[str, Any]:
         """What is said next; waits for it. Raises ``ConfinementLost``."""
         try:
-            found = keeper.receive(self.sock)
+            found = receive(self.sock)
         except OSError as error:
             self._lost(error.strerror or str(error))
         if found is None:
@@ -155,22 +156,20 @@ def _spawned(number: int) -> int:
     python = interpreter()
     if not python:
         raise Unavailable("Python", "sys.executable is empty", "run in an interpreter of its own")
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     libraries = os.path.dirname(os.path.dirname(os.path.abspath(psutil.__file__)))
-    words = [python, "-I", "-S", "-X", "utf8", keeper.__file__, libraries, str(os.getpid())]
+    options = ["-I", "-S", "-X", "utf8", "-c", BOOT]
+    words = [python, *options, ours, libraries, str(os.getpid())]
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
         (os.POSIX_SPAWN_DUP2, 0, 1),
         (os.POSIX_SPAWN_DUP2, 0, 2),
-        (os.POSIX_SPAWN_DUP2, number, keeper.SOCKET),
+        (os.POSIX_SPAWN_DUP2, number, SOCKET),
     ]
     # Not by subprocess: where `sandbox.subprocess` is installed, that is confined itself.
     return os.posix_spawn(
         python, words, {}, file_actions=actions, setsigmask=[], setsigdef=[signal.SIGPIPE]
     )
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
 
 
 def not_started(stage: str, errno: int, detail: int = -1) -> Outcome:

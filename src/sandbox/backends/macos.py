@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
+from sandbox.backends.apple import Marks
 from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.jobs import Engine
-from sandbox.backends.keeper import Marks
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
 from sandbox.backends.seatbelt import SANDBOX_EXEC

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
+from sandbox.backends.frames import decoded, encoded
 from sandbox.backends.jobs import Engine, Job
 from sandbox.backends.kept import Flying, KeptLane, KeptRunning, not_started
 from sandbox.backends.rlimits import rlimits
@@ -80,9 +81,8 @@ class MacSeat:
         """The command line for words, the first of which is a path."""
         if self._profile is None:
             return list(words)
-        texts = [word.decode("utf-8", "surrogateescape") for word in words]
-        argv = self._profile.argv(texts, self._confinement.program)
-        return [word.encode("utf-8", "surrogateescape") for word in argv]
+        argv = self._profile.argv([decoded(word) for word in words], self._confinement.program)
+        return [encoded(word) for word in argv]
 
     def prepare(self, limits: Limits) -> None:
         """Takes the limits of the next command."""
