@@ -102,6 +102,24 @@ def test_words_input_and_output_arrive_as_they_are(box: sandbox.Sandbox) -> None
     assert box.run("kill -9 $$").signal == signal.SIGKILL
 
 
+def test_a_command_has_three_descriptors_and_no_more(
+    backend: MacBackend, workspace: Path, outside: Path
+) -> None:
+    code = (
+        "import os\n"
+        "def is_open(fd):\n"
+        "    try:\n        os.fstat(fd)\n"
+        "    except OSError:\n        return False\n"
+        "    return True\n"
+        "print([fd for fd in range(200) if is_open(fd)])\n"
+    )
+    with open(outside / "file") as held:
+        os.set_inheritable(held.fileno(), True)
+        with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+            found = box.run([sys.executable, "-c", code], input=b"x")
+    assert found.out == "[0, 1, 2]\n"
+
+
 def test_output_beyond_its_limit_is_kept_at_both_ends(box: sandbox.Sandbox) -> None:
     found = box.run("seq 1 50000", limits=Limits(output=1000))
     whole = "".join(f"{number}\n" for number in range(1, 50001)).encode()
@@ -122,7 +140,7 @@ def test_what_is_kept_of_an_output_is_its_beginning_and_its_end(cap: int) -> Non
 
 
 def test_the_time_limit_ends_the_tree_and_what_was_printed_is_kept(box: sandbox.Sandbox) -> None:
-    found = box.run("echo begun; sleep 600 & echo $!; sleep 600", timeout=0.5)
+    found = box.run("echo begun; sleep 600 & echo $!; sleep 600", timeout=3)
     begun, pid = found.out.split()
     assert found.timed_out and begun == "begun" and found.exit_status == 124
     assert until(lambda: not lives(int(pid)))

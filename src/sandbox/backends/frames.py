@@ -6,6 +6,7 @@ Text in them is UTF-8 with surrogates for other bytes.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from typing import Any
@@ -28,6 +29,8 @@ def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next message and its fds; None at the end."""
     head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 3)
+    for fd in fds:
+        os.set_inheritable(fd, False)
     while 0 < len(head) < _LENGTH.size:
         head += sock.recv(_LENGTH.size - len(head)) or b"\0" * _LENGTH.size
     if not head:

@@ -274,7 +274,11 @@ def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Serves the socket at fd 3."""
-    os.closerange(SOCKET + 1, 4096)  # what the caller's libraries have left open
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd > SOCKET:
+            with suppress(OSError):  # the list's own is closed already
+                os.close(fd)  # what the caller has left open for its own children
+    os.chdir("/")
     sys.path.append(arguments[0])  # last: nothing there stands in for the standard library
     import psutil
 
