@@ -748,3 +748,31 @@ def test_errno_names_are_of_execve(box: sandbox.Sandbox, workspace: Path) -> Non
     with pytest.raises(sandbox.StartError) as raised:
         box.run([str(workspace)])
     assert raised.value.errno == errno.EACCES
+
+
+def test_a_command_in_the_callers_terminal_stays_in_his_session_and_group(
+    box: sandbox.Sandbox, outside: Path
+) -> None:
+    code = "import os; print(os.getsid(0), os.getpgrp())"
+    with open(outside / "said", "w+") as said:
+        found = box.run([sys.executable, "-c", code], stdout=said.fileno(), terminal=True)
+        said.seek(0)
+        assert found.ok and said.read().split() == [str(os.getsid(0)), str(os.getpgrp())]
+    own = box.run([sys.executable, "-c", code]).out.split()
+    assert own[0] == own[1] != str(os.getsid(0))
+    late = box.run("sleep 600 & sleep 600", terminal=True, timeout=1)
+    assert late.timed_out and late.swept >= 1
+
+
+def test_many_commands_leave_nothing_behind(backend: MacBackend, workspace: Path) -> None:
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/dev/fd")), len(psutil.Process().children(recursive=True))
+
+    before = held()
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+        box.run("true")
+        during = held()
+        for _ in range(10):
+            assert box.run("echo x; exit 3", input=b"unread" * 100000).returncode == 3
+        assert held() == during
+    assert held() == before

@@ -57,6 +57,7 @@ class Command:
         timeout = asked["timeout"]
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.seen: dict[tuple[int, float], Any] = {}
+        self.ended: set[tuple[int, float]] = set()
         self.status: int | None = None
         self.usage: list[float] = []
         self.timed_out = self.over_memory = self.killed = False
@@ -216,7 +217,6 @@ class Keeper:
 
     def _sweep(self, command: Command) -> tuple[int, int]:
         """Ends all that is left, again until there is nothing: how many those were, and are."""
-        ended: set[tuple[int, float]] = set()
         if command.status is None:
             list(self._members(command))  # while it is known whose children they are
             os.kill(command.pid, signal.SIGKILL)
@@ -227,11 +227,11 @@ class Keeper:
             if not left:
                 break
             for one in members:
-                ended.add((one.pid, one.create_time()))
+                command.ended.add((one.pid, one.create_time()))
                 with suppress(self._psutil.Error):
                     one.kill()
             time.sleep(0.005)
-        return len(ended), left
+        return len(command.ended), left
 
 
 def resident(process: Any) -> int:

@@ -51,7 +51,11 @@ def private_directory(parent: str | None = None) -> str:
 def claim(path: str) -> int:
     """Marks a private directory as in use by this process: a fd whose lock ends with it."""
     fd = os.open(path, _DIRECTORY)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
