@@ -776,3 +776,42 @@ def test_many_commands_leave_nothing_behind(backend: MacBackend, workspace: Path
             assert box.run("echo x; exit 3", input=b"unread" * 100000).returncode == 3
         assert held() == during
     assert held() == before
+
+
+LOG = """#!/bin/sh
+echo "Filtering the log data using ..."
+while ! test -s {workspace}/pid; do sleep 0.05; done
+sleep 0.3
+echo "{{\\"eventMessage\\":\\"Sandbox: sh($(cat {workspace}/pid)) deny(1) file-write-create /x\\"}}"
+echo '{{"eventMessage":"Sandbox: other(1) deny(1) file-write-create /y"}}'
+exec sleep 600
+"""
+DEBUG = """
+import psutil, sys, warnings
+warnings.simplefilter("ignore")
+from sandbox import live, workspace_write
+from sandbox.backends.macos import MacBackend
+from sandbox.cli import seatbelt
+live.choose = lambda: MacBackend({program!r})
+seatbelt._LOG = {log!r}
+sys.platform = "darwin"
+sys.exit(seatbelt._run(workspace_write(), ["sh", "-c", "echo $$ > pid; sleep 1; exit 4"]))
+"""
+
+
+@pytest.mark.skipif(REAL, reason="the log is a stand-in too")
+def test_debug_seatbelt_tells_what_the_log_says_of_the_command(
+    workspace: Path, place: Path
+) -> None:
+    log = place / "log"
+    log.write_text(LOG.format(workspace=workspace))
+    log.chmod(0o755)
+    program = DEBUG.format(program=kit.stand_in(place), log=str(log))
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=workspace, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.splitlines() == [
+        "sandbox: denied by the profile, as the system's log has it: 1",
+        "sandbox: sh: file-write-create /x",
+    ]
