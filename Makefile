@@ -22,7 +22,7 @@ OURS := src tests tools $(wildcard bench demo) setup.py
 HELPER_TESTS := $(addprefix tests/test_,lanes.py namespaces.py)
 ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0
 
-.PHONY: help build test demo bench versus sanitize lint format fuzz afl valgrind soak foreign vm clean kernel
+.PHONY: help build test demo bench versus sanitize lint format fuzz afl valgrind soak foreign vm test-macos clean kernel
 
 help:
 	@echo 'make build     .venv with the compiled package (PYTHON=... chooses the interpreter)'
@@ -39,6 +39,7 @@ help:
 	@echo 'make soak      thousands of commands, killed callers, hundreds of sandboxes'
 	@echo 'make foreign   the tests of subprocess, asyncio, anyio, trio and psutil, with the drop-in in place'
 	@echo 'make vm        the tests ARGS=... under another kernel, KERNEL=..., in a virtual machine'
+	@echo 'make test-macos on a Mac: profiles, all faces, and what no other machine can say'
 	@echo 'make clean     removes what the others made'
 
 # The environment: made anew when what is installed in it changes.
@@ -111,6 +112,10 @@ foreign: build kernel
 # KERNEL: a directory into which a kernel package was unpacked; ARGS: for pytest.
 vm: build
 	@$(BIN)/python tools/vm.py '$(KERNEL)' $(ARGS)
+
+# Without a compiled core: what is listed here needs none.
+test-macos: .venv/.installed
+	@$(BIN)/python -m pytest $(addprefix tests/test_,sbpl.py seatbelt.py meaning.py macos.py mac_live.py) $(ARGS)
 
 clean:
 	rm -rf .venv build dist src/*.egg-info src/_sandcore/*.so src/_sandcore/sandcore-helper src/_sandcore/sandcore-exec

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def user_namespaces() -> str:
 
 def pytest_report_header() -> str:
     """Says in the head of the run what the results depend on."""
+    if sys.platform == "darwin":
+        return f"host: macOS {platform.mac_ver()[0]}, {platform.machine()}, uid {os.getuid()}"
     return (
         f"host: Linux {os.uname().release}, Landlock ABI {require.landlock_abi()}, "
         f"uid {os.getuid()}, user namespaces: {user_namespaces()}"

@@ -113,6 +113,7 @@ def test_the_wheel_holds_the_extension_the_helper_and_no_sources(built: Path) ->
     assert {"_sandcore/py.typed", "_sandcore/__init__.py", "_sandcore/__init__.pyi"} <= set(names)
     assert {"_sandcore/sandcore-exec", "sandbox/py.typed"} <= set(names)
     shipped = {f"sandbox/profiles/{path.name}" for path in ROOT.glob("src/sandbox/profiles/*")}
+    shipped.add("sandbox/backends/seatbelt_base.sbpl")
     assert shipped and shipped <= set(names)
     public = {"_sandcore/include/sandcore.h", "_sandcore/include/sandcore.pxd"}
     assert {name for name in names if name.endswith((".c", ".h", ".pyx", ".pxd"))} == public
@@ -212,7 +213,8 @@ def test_a_simulated_macos_makes_a_pure_wheel(tmp_path: Path) -> None:
     (made,) = tmp_path.glob("*.whl")
     assert made.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(made) as archive:
-        assert HELPER not in archive.namelist()
+        names = archive.namelist()
+    assert HELPER not in names and "sandbox/backends/seatbelt_base.sbpl" in names
 
 
 def fake_compiler(home: Path, fails_on: str) -> str:

@@ -114,7 +114,7 @@ def test_the_protected_names_are_those_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [*DOCUMENTS, "SECURITY.md", "docs/decisions.md", "docs/inside.md"]
+    "document", [*DOCUMENTS, "SECURITY.md", "docs/decisions.md", "docs/inside.md", "docs/macos.md"]
 )
 def test_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text()

@@ -294,11 +294,72 @@ def test_without_a_call_that_confinement_needs_it_fails(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"system": "Darwin"}, {"machine": "riscv64"}, {"probe": None}],
-    ids=["macos", "riscv", "unbuilt"],
+    [{"system": "FreeBSD"}, {"machine": "riscv64"}, {"probe": None}],
+    ids=["bsd", "riscv", "unbuilt"],
 )
 def test_where_there_is_no_backend_nothing_is_confined(change: dict[str, Any]) -> None:
     assert not confinable(findings(dataclasses.replace(GOOD, **change)))
+
+
+MAC = HostFacts(
+    system="Darwin",
+    machine="arm64",
+    release="24.1.0",
+    distribution="macOS 15.1",
+    sandbox_exec=True,
+    psutil=True,
+)
+
+
+def test_a_mac_confines_and_is_told_what_apples_deprecation_means() -> None:
+    found = {one.id: one for one in findings(MAC)}
+    assert confinable(tuple(found.values()))
+    assert "macOS 15.1" in found["platform"].what and found["seatbelt"].level == "ok"
+    word = found["deprecation"]
+    assert word.level == "info" and "nothing runs unconfined" in word.why
+    assert "sandbox doctor" in word.mend and "yama" not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"sandbox_exec": False}, "seatbelt"),
+        ({"inside": "seatbelt"}, "seatbelt"),
+        ({"psutil": False}, "psutil"),
+    ],
+)
+def test_what_a_mac_lacks_stops_everything(change: dict[str, Any], finding: str) -> None:
+    found = findings(dataclasses.replace(MAC, **change))
+    assert [one.id for one in found if one.level == "fail"] == [finding]
+
+
+def mac_reader(exists: bool) -> Reader:
+    plist = "<key>ProductVersion</key>\n\t<string>15.1</string>"
+    return Reader(
+        text=lambda path: plist if path.endswith("SystemVersion.plist") else None,
+        exists=lambda path: exists and path == "/usr/bin/sandbox-exec",
+        environ={},
+        system=lambda: "Darwin",
+        machine=lambda: "arm64",
+        release=lambda: "24.1.0",
+        installed=lambda name: name == "psutil",
+        which=lambda name: None,
+        owners=lambda: (),
+        groups=lambda: (),
+    )
+
+
+def test_the_doctor_of_a_mac_says_what_trying_a_profile_gave(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert doctor_command(None, None, reader=mac_reader(exists=True)) == 0
+    said = capsys.readouterr().out
+    assert "macOS 15.1" in said and "isolation seatbelt" in said
+    refused = ("this macOS does not take the profile: unbound variable", "sandbox debug seatbelt")
+    assert doctor_command(None, refused, reader=mac_reader(exists=True)) == 1
+    said = capsys.readouterr().out
+    assert "unbound variable" in said and "cannot be confined" in said
+    assert doctor_command(None, None, reader=mac_reader(exists=False)) == 1
 
 
 def test_another_package_and_another_command_of_our_name_are_reported() -> None:

@@ -111,3 +111,37 @@ def test_names_of_ours_that_a_command_took_keep_nothing(
     places.clear()
     assert list(tmp_path.iterdir()) == []
     places.close()
+
+
+def test_a_directory_that_another_process_holds_costs_no_descriptor(place: Path) -> None:
+    """Each sandbox looks at all of this user's that are older than a minute."""
+    held = scratch.claim(str(place))
+    before = os.listdir("/dev/fd")
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            scratch.claim(str(place))
+    assert len(os.listdir("/dev/fd")) == len(before)
+    os.close(held)
+
+
+def test_without_handles_on_paths_a_directory_is_emptied_too(
+    place: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS: no O_PATH, and a chmod that follows no link."""
+    monkeypatch.delattr(os, "O_PATH")
+    chmod, told = os.chmod, []
+
+    def as_there(name: str, mode: int, *, dir_fd: int | None, follow_symlinks: bool) -> None:
+        told.append(follow_symlinks)
+        if os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode & 0o170000 != 0o120000:
+            chmod(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "chmod", as_there)
+    top = place / "top"
+    (top / "deep" / "deeper").mkdir(parents=True)
+    (top / "deep" / "deeper" / "file").touch()
+    (top / "link").symlink_to(outside)
+    chmod(top / "deep", 0o000)
+    scratch.empty(str(top))
+    assert list(top.iterdir()) == [] and (outside / "file").exists()
+    assert told and not any(told)

@@ -60,8 +60,10 @@ class Finding:
 def platform(facts: HostFacts) -> list[Finding]:
     """Whether there is a backend for this operating system and machine at all."""
     found = []
+    if facts.system == "Darwin":
+        return seatbelt(facts)
     if facts.system != "Linux":
-        why = "only Linux (Landlock and seccomp) has a backend in this version"
+        why = "there are backends for Linux (Landlock and seccomp) and macOS (Seatbelt)"
         found.append(Finding("platform", "fail", f"no sandbox for {facts.system}", why))
     elif facts.machine not in MACHINES:
         why = f"the system call table knows {' and '.join(MACHINES)}"
@@ -72,6 +74,33 @@ def platform(facts: HostFacts) -> list[Finding]:
     else:
         what = f"{facts.distribution or facts.system}, Linux {facts.release}, {facts.machine}"
         found.append(Finding("platform", "ok", what))
+    return found
+
+
+def seatbelt(facts: HostFacts) -> list[Finding]:
+    """What macOS confines with, and what Apple's word about it means for who relies on it."""
+    what = f"{facts.distribution or 'macOS'}, Darwin {facts.release}, {facts.machine}"
+    found = [Finding("platform", "ok", what)]
+    if not facts.sandbox_exec:
+        why = "it does the confining, and nothing else in macOS does that for a command line"
+        found.append(Finding("seatbelt", "fail", "no /usr/bin/sandbox-exec", why))
+    elif facts.inside:
+        what = f"already inside a sandbox ({facts.inside})"
+        why = "macOS takes no second profile: no command can be confined from in here"
+        found.append(Finding("seatbelt", "fail", what, why, "run it outside of that sandbox"))
+    else:
+        found.append(Finding("seatbelt", "ok", "Seatbelt, by /usr/bin/sandbox-exec"))
+    what = "Apple calls sandbox-exec deprecated"
+    why = (
+        "it has done so since 10.12 and ships it still, as browsers and agents use the same"
+        " language; a release without it, or that reads a profile otherwise, stops every command"
+        " here: each sandbox tries its profile first, and nothing runs unconfined"
+    )
+    mend = "sandbox doctor   # after each upgrade of macOS"
+    found.append(Finding("deprecation", "info", what, why, mend))
+    if not facts.psutil:
+        what, why = "no psutil", "it finds the processes of a command, to end them"
+        found.append(Finding("psutil", "fail", what, why, "pip install psutil"))
     return found
 
 
@@ -217,7 +246,7 @@ def kernel_settings(facts: HostFacts) -> list[Finding]:
 def surroundings(facts: HostFacts) -> list[Finding]:
     """What this process itself already runs in."""
     found = []
-    if facts.inside:
+    if facts.inside and facts.system == "Linux":
         what = f"already inside a sandbox ({facts.inside})"
         why = "what it confines cannot be widened from here; Landlock takes 16 layers in all"
         found.append(Finding("nested", "info", what, why))

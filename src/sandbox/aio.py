@@ -283,7 +283,7 @@ class Sandbox:
         try:
             for name in ours:
                 if how.get(name) == PIPE:
-                    read, write = os.pipe2(os.O_CLOEXEC)
+                    read, write = os.pipe()
                     ours[name], end = (write, read) if name == "stdin" else (read, write)
                     theirs.append(end)
                     how[name] = end  # type: ignore[literal-required]

@@ -33,6 +33,8 @@ from sandbox.result import Enforcement
 
 __all__ = ["Boundary"]
 
+_SHARED_TMP = ("landlock", "seatbelt")  # the host's /tmp is seen: each sandbox has a directory
+
 
 class Boundary:
     """A policy, enforced in the strongest isolation that this host gives.
@@ -73,7 +75,7 @@ class Boundary:
                 cause = refused.cause or f"it takes namespaces, and isolation is {isolation!r}"
                 raise Unenforceable("workspaces=", cause, "a sandbox for each workspace")
             # In namespaces /tmp is the sandbox's own; where nothing is confined there is none.
-            self._tmp, lock = own_directory() if isolation == "landlock" else ("", -1)
+            self._tmp, lock = own_directory() if isolation in _SHARED_TMP else ("", -1)
             self.clean_up = weakref.finalize(self, clean_up, self._tmp, lock, self._owner)
             try:
                 home, more = os.path.expanduser("~"), account_homes()

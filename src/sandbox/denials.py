@@ -287,7 +287,7 @@ def _unreached(claim: Claim, asked: Asked, isolation: str) -> Denial | None:
     is_socket = claim.cause == "EPERM" and (
         "socket" in around or "/dev/tcp/" in text or "dial tcp" in text
     )
-    if claim.cause != "NET" and not (is_socket and isolation == "landlock"):
+    if claim.cause != "NET" and not (is_socket and isolation in ("landlock", "seatbelt")):
         return None
     if isolation == "namespaces" and _LOOPBACK.fullmatch(claim.host):
         return None  # its own, where nobody answered

@@ -16,6 +16,7 @@ from sandbox.errors import StartError, start_error
 __all__ = ["explain_start"]
 
 _TOO_LONG = "give what is long as input, or in a file"
+_PROGRAMS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")  # and Mach-O, alone and fat
 _ALLOWED = "the policy may not allow reading it: with_read(...)"
 
 
@@ -79,7 +80,7 @@ def _interpreter(path: str) -> str | None:
             start = file.read(256)
     except OSError:
         return ""
-    if start.startswith(b"\x7fELF"):
+    if start.startswith(_PROGRAMS):
         return ""
     if not start.startswith(b"#!"):
         return None

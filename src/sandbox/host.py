@@ -10,6 +10,7 @@ from __future__ import annotations
 import grp
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from typing import Protocol
 
 DISTRIBUTION = "sandcore"
 PACKAGE = "sandbox"
+SANDBOX_EXEC = "/usr/bin/sandbox-exec"  # that one only, never one of PATH
 
 SYSCTLS = (
     "kernel.apparmor_restrict_unprivileged_userns",
@@ -111,6 +113,7 @@ class Reader:
     owners: Callable[[], tuple[str, ...]] = package_owners
     which: Callable[[str], str | None] = shutil.which
     helper: Callable[[], str | None] = helper_path
+    installed: Callable[[str], bool] = lambda name: util.find_spec(name) is not None
     system: Callable[[], str] = platform.system
     machine: Callable[[], str] = platform.machine
     release: Callable[[], str] = platform.release
@@ -141,6 +144,8 @@ class HostFacts:
     command: str | None = None
     own_command: str | None = None
     helper: str | None = None
+    sandbox_exec: bool = False
+    psutil: bool = False
 
     def sysctl(self, name: str) -> int | None:
         """A sysctl's number, or None when it is unknown or no number."""
@@ -157,6 +162,13 @@ def os_release(text: str | None) -> str:
         if key == "PRETTY_NAME":
             return value.strip().strip("\"'")
     return ""
+
+
+def mac_version(reader: Reader) -> str:
+    """``macOS 15.1``, as Apple's own file says; empty elsewhere."""
+    text = reader.text("/System/Library/CoreServices/SystemVersion.plist") or ""
+    found = re.search(r"<key>ProductVersion</key>\s*<string>([\d.]+)</string>", text)
+    return f"macOS {found[1]}" if found is not None else ""
 
 
 def container_of(reader: Reader) -> str | None:
@@ -215,7 +227,7 @@ def gather(probe: Probe | None, reader: Reader | None = None) -> HostFacts:
         system=reader.system(),
         machine=reader.machine(),
         release=release,
-        distribution=os_release(reader.text("/etc/os-release")),
+        distribution=os_release(reader.text("/etc/os-release")) or mac_version(reader),
         uid=reader.uid(),
         groups=reader.groups(),
         probe=probe,
@@ -233,4 +245,6 @@ def gather(probe: Probe | None, reader: Reader | None = None) -> HostFacts:
         command=reader.which(PACKAGE),
         own_command=own_command(),
         helper=reader.helper(),
+        sandbox_exec=reader.exists(SANDBOX_EXEC),
+        psutil=reader.installed("psutil"),
     )

@@ -146,7 +146,7 @@ class Sandbox(Files):
 
     @property
     def isolation(self) -> str:
-        """``namespaces``, ``landlock``, or ``none`` for a policy without confinement."""
+        """``namespaces``, ``landlock`` or ``seatbelt``; ``none``: without confinement."""
         return self._boundary.isolation
 
     def move(self, workspace: Any, *, wait: bool = True) -> None:

@@ -52,11 +52,13 @@ class Judge:
     def __init__(self, resolved: ResolvedPolicy, isolation: str, cwd: str) -> None:
         self._resolved = resolved
         self._spaces = isolation == "namespaces"
+        self._seatbelt = isolation == "seatbelt"  # which says EPERM, whatever it refuses
         self._cwd = cwd
         self._table = resolved.table()
         granted = {path for path, access in self._table.items() if access is not Access.DENY}
         self._own = [path for path in _OWN if self._spaces and path not in granted]
-        self._protected = [path for path in resolved.all_protected if self._spaces]
+        guards = self._spaces or self._seatbelt
+        self._protected = resolved.all_protected if guards else ()
         self._reasons = {place.path: place.reason for place in resolved.denied}
         self._groups = {os.getegid(), *os.getgroups()}
         self._slow: tuple[str, ...] | None = None
@@ -79,14 +81,19 @@ class Judge:
             return None
         if access is Access.DENY:
             return self._denied(claim, place.path, entry)
-        if self._protected and claim.cause in ("EROFS", "EXDEV", "EBUSY"):
-            protected = self._protecting(place.path, claim.cause == "EBUSY")
+        if self._protected and claim.cause in self._guarding():
+            pinned = claim.cause == "EBUSY" or (self._seatbelt and claim.act == "entry")
+            protected = self._protecting(place.path, pinned)
             if protected:
                 rule = f"protected: {protected}"
                 return self._made("protected", place.path, rule, ("write", protected))
         if access is Access.READ and self._is_write(claim, place):
             return self._unwritable(claim, place, f"{access}: {entry}")
         return None
+
+    def _guarding(self) -> tuple[str, ...]:
+        """What is said of a change of something protected."""
+        return ("EPERM",) if self._seatbelt else ("EROFS", "EXDEV", "EBUSY")
 
     # Which entry.
 
@@ -122,7 +129,8 @@ class Judge:
             return True
         if self._spaces:  # a read-only mount says so; another errno is the file's own
             return claim.cause == "EROFS"
-        if claim.cause != "EACCES" or claim.act in ("read", "run"):
+        errno = "EPERM" if self._seatbelt else "EACCES"
+        if claim.cause != errno or claim.act in ("read", "run"):
             return False
         if claim.act or place.info is None:
             return True  # what is missing is refused only to who would make it

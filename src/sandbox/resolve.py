@@ -30,7 +30,7 @@ __all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "needed", 
 
 # Of these a sandbox may have its own.
 _OWN = ("/dev/", "/run/", "/tmp/")
-# What programs need to start; those that a machine has.
+# What programs need to start; those that a machine has. The second half is macOS's.
 _RUNTIME = (
     "/bin",
     "/sbin",
@@ -45,6 +45,16 @@ _RUNTIME = (
     "/run/systemd/resolve",
     "/nix/store",
     "/run/current-system/sw",
+    "/System/Library",
+    "/System/Cryptexes",
+    "/System/Volumes/Preboot/Cryptexes",
+    "/Library/Apple",
+    "/Library/Developer/CommandLineTools",
+    "/private/var/db/dyld",
+    "/private/var/db/timezone",
+    "/private/var/db/xcode_select_link",
+    "/private/var/select",
+    "/opt/homebrew",
 )
 
 Table = dict[str, Access]

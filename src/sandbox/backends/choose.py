@@ -15,11 +15,14 @@ __all__ = ["choose"]
 def choose() -> Backend:
     """The backend of this operating system, one for all sandboxes; the host is asked once.
 
-    Imported here, because it needs the compiled core.
-    Raises ``Unavailable`` where there is none, or where the core was not built.
+    Imported here, because it needs the compiled core, or psutil.
+    Raises ``Unavailable`` where there is none, or where what it needs is not installed.
     """
+    if sys.platform == "darwin":
+        return _macos()
     if not sys.platform.startswith("linux"):
-        raise Unavailable("confinement", f"there is no backend for {sys.platform}", "use Linux")
+        cause = f"there is no backend for {sys.platform}"
+        raise Unavailable("confinement", cause, "use Linux or macOS")
     try:
         from sandbox.backends.linux import LinuxBackend
     except ImportError as error:
@@ -28,3 +31,13 @@ def choose() -> Backend:
             raise
         raise Unavailable("the compiled core", str(error), "pip install sandcore") from error
     return LinuxBackend()
+
+
+def _macos() -> Backend:
+    try:
+        from sandbox.backends.macos import MacBackend
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] != "psutil":
+            raise
+        raise Unavailable("psutil", str(error), "pip install psutil") from error
+    return MacBackend()

@@ -51,7 +51,11 @@ def private_directory(parent: str | None = None) -> str:
 def claim(path: str) -> int:
     """Marks a private directory as in use by this process: a fd whose lock ends with it."""
     fd = os.open(path, _DIRECTORY)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
@@ -162,6 +166,12 @@ def _open_ours(path: str) -> int:
 
 def _open_anyway(name: str, parent: int | None) -> int | None:
     """A directory's fd, with all permissions on it; None when it is gone or not ours."""
+    if not hasattr(os, "O_PATH"):  # macOS, which changes modes without following links
+        try:
+            os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+            return os.open(name, _DIRECTORY, dir_fd=parent)
+        except OSError:
+            return None
     try:
         handle = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=parent)
     except OSError:

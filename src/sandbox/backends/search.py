@@ -22,6 +22,7 @@ __all__ = [
     "Lister",
     "Listing",
     "find_repositories",
+    "glob_expression",
     "literal_part",
     "search",
 ]
@@ -148,14 +149,19 @@ def search(
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """``**/`` may stand for no directory at all."""
-    text = ""
-    for part in pattern.split("/")[1:]:
-        text += "(/[^/]+)*" if part == "**" else "/" + _name(part)
-    return re.compile(text, re.DOTALL)
+    return re.compile(glob_expression(pattern), re.DOTALL)
 
 
-def _name(part: str) -> str:
+def glob_expression(pattern: str, quote: Callable[[str], str] = re.escape) -> str:
+    """A regular expression for a pattern that begins with a slash, without anchors.
+
+    ``**/`` may stand for no directory at all. ``quote``: how a sign stands for itself.
+    """
+    parts = pattern.split("/")[1:]
+    return "".join("(/[^/]+)*" if part == "**" else "/" + _name(part, quote) for part in parts)
+
+
+def _name(part: str, quote: Callable[[str], str]) -> str:
     text, at = "", 0
     while at < len(part):
         sign = part[at]
@@ -166,6 +172,6 @@ def _name(part: str) -> str:
             text += f"[{inner}]"
             at = end
         else:
-            text += {"*": "[^/]*", "?": "[^/]"}.get(sign, re.escape(sign))
+            text += {"*": "[^/]*", "?": "[^/]"}.get(sign) or quote(sign)
         at += 1
     return text

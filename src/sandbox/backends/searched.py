@@ -8,7 +8,7 @@ is when a directory has changed in which something could match, repositories whe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sandbox.backends.base import Question
@@ -20,7 +20,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Weaker
 
-__all__ = ["resolve_searched", "weaker_nested", "weaker_searched"]
+__all__ = ["resolve_patterns", "resolve_searched", "weaker_nested", "weaker_searched"]
 
 
 def resolve_searched(question: Question) -> ResolvedPolicy:
@@ -28,11 +28,20 @@ def resolve_searched(question: Question) -> ResolvedPolicy:
 
     Raises ``Unenforceable`` where there are too many directories to look for a pattern in.
     """
+    return _resolved(question, _matches)
+
+
+def resolve_patterns(question: Question) -> ResolvedPolicy:
+    """As ``resolve_searched``, for who denies patterns as they are: they are not looked for."""
+    return _resolved(question, lambda _: ())
+
+
+def _resolved(question: Question, match: Callable[[str], Sequence[str]]) -> ResolvedPolicy:
     policy = question.policy
     patterns = tuple(dict.fromkeys(one for layer in policy.layers for one in _patterns(layer)))
     matched: list[str] = []
     for pattern in patterns:
-        matched += _matches(pattern)
+        matched += match(pattern)
     denied = tuple(Entry(path, Access.DENY) for path in dict.fromkeys(matched))
     if patterns:
         layers = [_without_patterns(layer) for layer in policy.layers]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 import click
 
+from sandbox.errors import SandboxWeakened, Unavailable, Unenforceable
 from sandbox.host import Probe
+from sandbox.live import Sandbox
+from sandbox.presets import read_only
 
 __all__ = ["command"]
 
@@ -20,13 +26,28 @@ def probe() -> Probe | None:
 
 
 def refusal() -> tuple[str, str] | None:
-    """Why namespaces are refused, found by making some, and the mend; None where they are not."""
+    """Why namespaces are refused, found by making some, and the mend; None where they are not.
+
+    On macOS: why a profile is, found by trying one.
+    """
+    if sys.platform == "darwin":
+        return seatbelt_refusal()
     try:
         from sandbox.backends.namespaces import try_namespaces
 
         return try_namespaces()
     except (ImportError, OSError):
         return None
+
+
+def seatbelt_refusal() -> tuple[str, str] | None:
+    """Why no command can be confined on this Mac, and the mend; None where it can."""
+    warnings.simplefilter("ignore", SandboxWeakened)
+    try:
+        Sandbox(read_only()).close()
+    except (Unenforceable, Unavailable) as error:
+        return error.cause, error.mend
+    return None
 
 
 @click.command("doctor")

@@ -100,7 +100,10 @@ def doctor_command(
         # The namespace can be made, and what belongs into it cannot.
         why = "isolation is `landlock` therefore"
         found = (*found, Finding("namespaces", "info", refusal[0], why, refusal[1]))
-    isolation = ""
+    if refusal is not None and facts.system == "Darwin" and confinable(found):
+        why = "a profile was tried on a command that does nothing"
+        found = (*found, Finding("profile", "fail", refusal[0], why, refusal[1]))
+    isolation = "seatbelt" if facts.system == "Darwin" and confinable(found) else ""
     if probe is not None:
         isolation = "namespaces" if probe.userns and refusal is None else "landlock"
     if as_json:

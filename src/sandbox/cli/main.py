@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import click
 
+from sandbox.cli.lazy import lazy_group
 from sandbox.cli.text import complain
 from sandbox.cli.waiting import Ended, die_of, flush_output
 from sandbox.errors import SandboxException, WorkspaceRefused
@@ -36,28 +36,6 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        found = getattr(import_module(f"sandbox.cli.{module}"), attribute or "command")
-        assert isinstance(found, click.Command)
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table: the help imports nothing."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
 def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
         from sandbox.cli.version import version_line
@@ -67,7 +45,7 @@ def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> 
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=lazy_group(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -122,6 +100,9 @@ def guarded(call: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _BROKEN_PIPE
     except Exception as error:  # a bug must not look like the command's own failure
+        if isinstance(error, ImportError) and (error.name or str(error)).startswith("_sandcore"):
+            complain(f"this is about the compiled core, which Linux alone has: {error}")
+            return OURS
         import traceback
 
         traceback.print_exc()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import platform
+import sys
+
 from sandbox import __version__
 
 __all__ = ["version_line"]
 
 
 def version_line() -> str:
-    """One line: version, isolation, Landlock ABI, kernel."""
+    """One line: version, isolation, and what stands behind it."""
     return f"sandbox {__version__}, {_host()}"
 
 
 def _host() -> str:
+    if sys.platform == "darwin":
+        return f"isolation seatbelt, macOS {platform.mac_ver()[0]}"
     try:
         from sandbox.backends.explain import host_isolation
     except ImportError:
