@@ -1,0 +1,94 @@
+"""What has to be known about where a command will run, to say anything about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.command.git import HELPERS_OFF
+from sandbox.command.programs import find_program, is_trusted
+from sandbox.command.rules import Rules
+from sandbox.errors import InvalidArgument
+from sandbox.paths import clean
+
+__all__ = ["Context"]
+
+# Variables with which a program that only reads does more, each group with its reason.
+_POWERS = re.compile(
+    r"LD_\w+|DYLD_\w+"  # the loader runs what they name
+    r"|BASH_ENV|ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|ZDOTDIR|FPATH|PS4|IFS|PROMPT_COMMAND"  # shells
+    r"|GIT_\w+"  # git: helpers, other repositories
+    r"|RIPGREP_CONFIG_PATH|GREP_OPTIONS"  # options from a file or a variable
+    r"|GCONV_PATH|LOCPATH|NLSPATH|TERMINFO|TERMCAP|HOSTALIASES|GETCONF_DIR|MAGIC"  # code and data
+    r"|PERL5\w+|PYTHON(?:PATH|STARTUP|HOME)|RUBYOPT|NODE_OPTIONS|JQ_LIBRARY_PATH|AWKPATH"
+    r"|AWKLIBPATH|POSIXLY_CORRECT"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a command will run.
+
+    - ``path``: the directories of PATH that the command will have, in their order.
+    - ``writable``: directories that commands may write, or may have written.
+    - ``environment``: names of the variables that it will have.
+    - ``rules``: the user's.
+    - ``git_helpers_off``: a promise that no program runs that a repository names: see ``git``.
+    - ``login_files_trusted``: a promise that no command can write the start-up files of a login
+      shell (``bash -lc``), nor of zsh.
+    - ``resolve``: where an absolute path leads, links followed, if that is a file that may be
+      executed, else ``""``. It is asked about the words of commands; the default looks at the disk.
+
+    Raises ``InvalidPath`` or ``InvalidArgument``: the caller's fault.
+    """
+
+    path: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin",
+                             "/bin")  # fmt: skip
+    writable: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    rules: Rules = field(default_factory=Rules)
+    git_helpers_off: bool = False
+    login_files_trusted: bool = False
+    resolve: Callable[[str], str] = find_program
+    _roots: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _powers: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("path", "writable", "environment"):
+            value = getattr(self, name)
+            if isinstance(value, (str, bytes)):
+                raise InvalidArgument(name, value, "must be a list, not one text")
+            object.__setattr__(self, name, tuple(value))
+        roots = tuple(clean(root).casefold() for root in self.writable)
+        powers = tuple(
+            name
+            for name in self.environment
+            if _POWERS.fullmatch(name) and not (self.git_helpers_off and name in HELPERS_OFF)
+        )
+        object.__setattr__(self, "_roots", roots)
+        object.__setattr__(self, "_powers", powers)
+
+    @property
+    def powers(self) -> tuple[str, ...]:
+        """Those of ``environment`` with which programs that only read do more."""
+        return self._powers
+
+    def trusts(self, word: str) -> bool:
+        """Whether the program that ``word`` starts is one that no command could have put there."""
+        if "/" in word:
+            return self._is_outside(word)
+        for directory in self.path:
+            if not is_trusted(directory, self._roots):
+                return False
+            path = f"{directory.rstrip('/')}/{word}"
+            target = self.resolve(path)
+            if target:
+                return is_trusted(target, self._roots)
+        return False
+
+    def _is_outside(self, path: str) -> bool:
+        if not is_trusted(path, self._roots):
+            return False
+        target = self.resolve(path)
+        return bool(target) and is_trusted(target, self._roots)
