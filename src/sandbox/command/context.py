@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandbox.command.git import HELPERS_OFF
-from sandbox.command.programs import find_program, is_trusted
+from sandbox.command.programs import Programs, is_outside, places_of
 from sandbox.command.rules import Rules
 from sandbox.errors import InvalidArgument
 from sandbox.paths import clean
@@ -50,9 +50,11 @@ class Context:
     rules: Rules = field(default_factory=Rules)
     git_helpers_off: bool = False
     login_files_trusted: bool = False
-    resolve: Callable[[str], str] = find_program
-    _roots: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    resolve: Callable[[str], str] = field(default_factory=Programs, compare=False)
+    _places: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _directories: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _powers: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _found: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("path", "writable", "environment"):
@@ -60,13 +62,17 @@ class Context:
             if isinstance(value, (str, bytes)):
                 raise InvalidArgument(name, value, "must be a list, not one text")
             object.__setattr__(self, name, tuple(value))
-        roots = tuple(clean(root).casefold() for root in self.writable)
+        places = places_of(tuple(clean(root) for root in self.writable))
+        trusted = [is_outside(directory, places) for directory in self.path]
+        known = self.path[: trusted.index(False) if False in trusted else len(trusted)]
         powers = tuple(
             name
             for name in self.environment
             if _POWERS.fullmatch(name) and not (self.git_helpers_off and name in HELPERS_OFF)
         )
-        object.__setattr__(self, "_roots", roots)
+        object.__setattr__(self, "_places", places)
+        # What comes behind a directory that commands can write is found by their leave.
+        object.__setattr__(self, "_directories", known)
         object.__setattr__(self, "_powers", powers)
 
     @property
@@ -76,19 +82,18 @@ class Context:
 
     def trusts(self, word: str) -> bool:
         """Whether the program that ``word`` starts is one that no command could have put there."""
-        if "/" in word:
-            return self._is_outside(word)
-        for directory in self.path:
-            if not is_trusted(directory, self._roots):
+        found = self._found.get(word)
+        # In the directories before it only the machine's owner can have put another since.
+        if found is not None and self.resolve(found):
+            return True
+        paths = [word] if "/" in word else [f"{above}/{word}" for above in self._directories]
+        for path in paths:
+            if not is_outside(path, self._places):
                 return False
-            path = f"{directory.rstrip('/')}/{word}"
             target = self.resolve(path)
             if target:
-                return is_trusted(target, self._roots)
+                if not is_outside(target, self._places):
+                    return False
+                self._found[word] = path
+                return True
         return False
-
-    def _is_outside(self, path: str) -> bool:
-        if not is_trusted(path, self._roots):
-            return False
-        target = self.resolve(path)
-        return bool(target) and is_trusted(target, self._roots)

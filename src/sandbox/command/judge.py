@@ -110,7 +110,10 @@ class Judge:
             self._word(Reason.WRAPPER, inner.strange, f"{name} {row.why}")
         if row.reason is not None:
             self._word(row.reason, words[0], f"{name} {row.why}")
-        self._rules(name, words, self._trust(words[0], in_shell), only_strict=True)
+        trusted = self._trust(words[0], in_shell)
+        if not trusted:
+            self._word(Reason.UNTRUSTED_PROGRAM, words[0])
+        self._rules(name, words, trusted, only_strict=True)
         for text in inner.texts:
             if text.text is not None:
                 self.text(text.text, text, depth + 1)
@@ -127,6 +130,8 @@ class Judge:
             return
         found = script_of(words, name)
         trusted = self._trust(words[0], in_shell)
+        if not trusted:
+            self._word(Reason.UNTRUSTED_PROGRAM, words[0])
         if found.reads_input and command.piped:
             self._span(Reason.PIPE_TO_SHELL, words, "runs what the pipe sends")
         for word, detail in ((found.strange, ""), (found.login, "reads start-up files")):

@@ -11,38 +11,51 @@ from __future__ import annotations
 import os
 import stat
 
-from sandbox.paths import below
-
-__all__ = ["find_program", "is_trusted"]
+__all__ = ["Programs", "is_outside", "places_of"]
 
 # Writable by everybody, or of the process that looks rather than of the command.
 _PLACES = ("/dev", "/proc", "/run/user", "/tmp", "/var/tmp")
 
 
-def find_program(path: str) -> str:
-    """Where ``path`` leads if it is a file that may be executed; empty if not.
+class Programs:
+    """Looks programs up on the disk: the default of ``Context.resolve``.
 
-    The default of ``Context.resolve``, and the only function of this package that looks at a disk.
+    Where a directory leads is remembered. Only directories that commands cannot write are asked
+    about, so nobody but the machine's owner changes that.
     """
-    try:
-        info = os.lstat(path)
-        if stat.S_ISREG(info.st_mode) and os.access(path, os.X_OK):
-            above = os.path.realpath(os.path.dirname(path))
-            return f"{above.rstrip('/')}/{os.path.basename(path)}"
-        if not stat.S_ISLNK(info.st_mode):
+
+    def __init__(self) -> None:
+        self._directories: dict[str, str] = {}
+
+    def __call__(self, path: str) -> str:
+        """Where ``path`` leads if it is a file that may be executed; empty if not."""
+        try:
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                path = os.path.realpath(path, strict=True)
+                mode = os.lstat(path).st_mode
+            if not (stat.S_ISREG(mode) and mode & 0o111):
+                return ""
+        except (OSError, ValueError):
             return ""
-        target = os.path.realpath(path, strict=True)
-        return target if os.path.isfile(target) and os.access(target, os.X_OK) else ""
-    except (OSError, ValueError):
-        return ""
+        above, _, name = path.rpartition("/")
+        real = self._directories.get(above)
+        if real is None:
+            real = self._directories[above] = os.path.realpath(above or "/").rstrip("/")
+        return f"{real}/{name}"
 
 
-def is_trusted(path: str, writable: tuple[str, ...]) -> bool:
-    """Whether nothing that a command writes lies at ``path``, a text without links.
+def places_of(writable: tuple[str, ...]) -> tuple[str, ...]:
+    """The beginnings of paths at which a command may have put something.
 
     Case does not count: there are file systems for which it does not.
     """
-    folded = path.casefold()
-    if not folded.startswith("/") or "/../" in f"{folded}/" or "//" in folded:
+    return tuple(f"{place.rstrip('/').casefold()}/" for place in (*_PLACES, *writable))
+
+
+def is_outside(path: str, places: tuple[str, ...]) -> bool:
+    """Whether a path is absolute, plain, and in none of ``places``."""
+    folded = f"{path.casefold()}/"
+    if path[:1] != "/" or "/../" in folded or "//" in folded:
         return False
-    return not any(below(folded, place) for place in (*_PLACES, *writable))
+    return not folded.startswith(places)

@@ -113,17 +113,17 @@ READERS: dict[str, Reader] = {
     **_one("strings", "has no option that writes", options("afwo0123456789", "ntesT", "all bytes radix")),
     **_one("column", "has no option that writes", options("txenJ", "scoN", "table separator json")),
     **_one("tree", "-o writes", options("adfilnpshugDFqNQCrtvUxJX", "LPI", "noreport dirsfirst filelimit prune du gitignore")),
-    **_one("date", "-s sets the clock", options("uRI", "dr", "date iso-8601 rfc-3339 utc universal rfc-email reference")),
     **_one("hostname", "an operand sets it", options("fsidIA", "", "fqdn short", operands=0)),
     **_one("ps", "the operand e shows environments", options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)),
     **_one("jq", "computes; has no way to write or to start anything", options("nrjacCMSse", "", "null-input raw-output join-output compact-output monochrome-output color-output sort-keys slurp exit-status raw-input tab arg argjson")),
-    **_one("printf", "of a shell: -v evaluates a subscript", options()),
     **_one("cd", "of a shell: changes where the next command runs", options("LPe", "", "", 1)),
     **_one("type", "of a shell: tells what a name is", options("afptP")),
 }  # fmt: skip
 
 # Programs that a shell has in itself: their names are not looked up.
-BUILTINS = frozenset({"cd", "echo", "false", "printf", "pwd", "set", "test", "true", "type", ":"})
+BUILTINS = frozenset(
+    ": builtin cd command coproc echo exec false printf pwd set test time true type".split()
+)
 
 
 def _find(words: Sequence[str]) -> int | None:
@@ -153,6 +153,8 @@ _AWK = re.compile(
     r"(?:\{\s*print(?:\s+\$(?:\d+|NF)(?:\s*,?\s*\$(?:\d+|NF))*)?\s*;?\s*\})?\s*"
 )
 
+_AWK_MAX = 200  # characters: the pattern tries blanks more than once
+
 
 def _sed(words: Sequence[str]) -> int | None:
     """``sed``: -i writes, and so does a script with w; e in a script starts programs."""
@@ -173,13 +175,31 @@ def _awk(words: Sequence[str]) -> int | None:
         at += 1
     if words[at : at + 1] == ["-F"]:
         at += 2
-    if at >= len(words) or not _AWK.fullmatch(words[at]):
+    if at >= len(words) or len(words[at]) > _AWK_MAX or not _AWK.fullmatch(words[at]):
         return min(at, len(words) - 1)
     return _no_dash(words, at + 1)
 
 
 def _no_dash(words: Sequence[str], start: int) -> int | None:
     return next((at for at in range(start, len(words)) if words[at].startswith("-")), None)
+
+
+_DATE = re.compile(r"\+.*|-[uR]+|-I\w*|--(?:utc|universal|rfc-email)|--(?:date|reference|iso-8601)=.*")
+_PRINTF = re.compile(r"(?:[^%]|%%|%-?[0-9]{0,3}[sd])*", re.S)
+
+
+def _date(words: Sequence[str]) -> int | None:
+    """``date``: -s and an operand without a plus set the clock."""
+    return next((at for at, word in enumerate(words) if not _DATE.fullmatch(word)), None)
+
+
+def _printf(words: Sequence[str]) -> int | None:
+    """``printf`` of a shell: -v and %n evaluate a subscript, %d of some an expression."""
+    if not words or words[0].startswith("-") or not _PRINTF.fullmatch(words[0]):
+        return 0
+    if "d" in words[0]:
+        return next((at for at, word in enumerate(words) if at and not word.isdigit()), None)
+    return None
 
 
 def _test(words: Sequence[str]) -> int | None:
@@ -212,6 +232,8 @@ CHECKS: dict[str, tuple[Callable[[Sequence[str]], int | None], str]] = {
     "awk": (_awk, "its programs can do everything"),
     "gawk": (_awk, "its programs can do everything"),
     "mawk": (_awk, "its programs can do everything"),
+    "date": (_date, "-s and an operand set the clock"),
+    "printf": (_printf, "of a shell: -v and %n evaluate a subscript"),
     "test": (_test, "-v of a shell evaluates a subscript"),
     "set": (_set, "of a shell: -x evaluates a variable"),
     ":": (lambda words: None, "does nothing"),
