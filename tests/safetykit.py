@@ -12,9 +12,9 @@ PROGRAMS = (
     " printf ps pwd python3 readlink rg rm rmdir sed seq sh dash sleep sort stat stdbuf tac tail"
     " tar tee test time timeout touch tr tree true uname uniq wc wget which whoami xargs xxd zsh"
     " ssh curl sudo docker make gcc strings column hexdump hostname"
-).split()
-TREE = {f"/usr/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS}
-TREE |= {f"/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS}
+)
+TREE = {f"/usr/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS.split()}
+TREE |= {f"/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS.split()}
 TREE |= {
     "/opt/tools/ls": "/opt/tools/ls",
     "/opt/tools/link": "/work/cat",  # leads to where commands write

@@ -56,7 +56,9 @@ REASONS: list[tuple[Reason, object, object]] = [
 
 
 @pytest.mark.parametrize(("reason", "command", "part"), REASONS)
-def test_a_cause_names_its_part_of_the_command(reason: Reason, command: object, part: object) -> None:
+def test_a_cause_names_its_part_of_the_command(
+    reason: Reason, command: object, part: object
+) -> None:
     found = assess(command)  # type: ignore[arg-type]
     parts = [command[one.start : one.end] for one in found.causes if one.reason is reason]  # type: ignore[index]
     assert part in parts
@@ -242,7 +244,11 @@ glue = st.sampled_from(SEPARATORS)
 
 @st.composite
 def compositions(draw: st.DrawFn, unsafe: bool) -> str:
-    parts = [*draw(pieces), *([draw(st.sampled_from(UNSAFE_PIECES))] if unsafe else []), *draw(pieces)]
+    parts = [
+        *draw(pieces),
+        *([draw(st.sampled_from(UNSAFE_PIECES))] if unsafe else []),
+        *draw(pieces),
+    ]
     text = parts[0] if parts else "ls"
     for part in parts[1:]:
         text += draw(glue) + part
@@ -273,14 +279,24 @@ def test_what_is_safe_has_only_safe_commands_in_it(parts: list[str]) -> None:
     if found.verdict is Verdict.SAFE:
         for cause in found.causes:
             shown = text[cause.start : cause.end]
-            assert shown.split()[0].strip("'\"\\") not in ("touch", "./ls", "rm", "python3", "sudo", "eval")
+            assert shown.split()[0].strip("'\"\\") not in (
+                "touch",
+                "./ls",
+                "rm",
+                "python3",
+                "sudo",
+                "eval",
+            )
 
 
 @given(st.binary(max_size=300))
 def test_random_bytes_are_answered(data: bytes) -> None:
     found = assess(data)
     assert isinstance(found, Assessment) and found.causes
-    assert assess(data.decode("latin-1")).causes and assess(data.decode("utf-8", "surrogateescape")).causes
+    assert (
+        assess(data.decode("latin-1")).causes
+        and assess(data.decode("utf-8", "surrogateescape")).causes
+    )
     assert assess([data, data]).causes and assess(["sh", "-c", data]).causes
 
 
@@ -355,7 +371,23 @@ def test_a_typical_command_costs_60_microseconds_when_warm(tmp_path: Path) -> No
 def test_time_grows_with_the_length_only() -> None:
     """Random shell of two lengths: no word of the grammar costs more than its length."""
     choose = random.Random(8)
-    alphabet = ["ls ", "; ", "| ", "'", '"', "$(", ")", "{ ", "}", "\\", "a", "\n", "<<E ", "`", "&"]
+    alphabet = [
+        "ls ",
+        "; ",
+        "| ",
+        "'",
+        '"',
+        "$(",
+        ")",
+        "{ ",
+        "}",
+        "\\",
+        "a",
+        "\n",
+        "<<E ",
+        "`",
+        "&",
+    ]
     for _ in range(50):
         text = "".join(choose.choice(alphabet) for _ in range(10_000))
         start = time.process_time()
@@ -366,7 +398,9 @@ def test_time_grows_with_the_length_only() -> None:
 # The disk.
 
 
-def test_programs_are_looked_up_without_following_anything_into_the_workspace(tmp_path: Path) -> None:
+def test_programs_are_looked_up_without_following_anything_into_the_workspace(
+    tmp_path: Path,
+) -> None:
     tools, work = tmp_path / "tools", tmp_path / "work"
     for directory in (tools, work):
         directory.mkdir()

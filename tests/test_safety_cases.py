@@ -83,7 +83,8 @@ SAFE = [
 
 
 @pytest.mark.parametrize(
-    "line", [pytest.param(line, id=f"CASE-{case}-{line}") for case in NOT_SAFE for line in NOT_SAFE[case]]
+    "line",
+    [pytest.param(line, id=f"CASE-{case}-{line}") for case in NOT_SAFE for line in NOT_SAFE[case]],
 )
 def test_what_has_an_effect_is_never_safe(line: str) -> None:
     found = assess(line)
@@ -105,7 +106,15 @@ def test_what_only_reads_is_safe(line: str) -> None:
 
 # The classes: each way of joining, hiding or starting, with each thing that must not be started.
 
-UNSAFE = ["touch P", "./ls", "rm -rf x", "python3 x.py", "git -C o status", "sort -o P f", "sudo ls"]
+UNSAFE = [
+    "touch P",
+    "./ls",
+    "rm -rf x",
+    "python3 x.py",
+    "git -C o status",
+    "sort -o P f",
+    "sudo ls",
+]
 JOINED = [
     "{}", "ls; {}", "ls;{}", "ls && {}", "ls&&{}", "ls || {}", "ls | {}", "ls |& {}", "ls & {}", "ls\n{}",
     "ls\n\n{}\n", "{}; ls", "{} && ls", "{} | cat", "{} &", "({})", "({}; ls)", "{{ {}; }}", "! {}",

@@ -8,6 +8,7 @@ It is advice for whoever approves, and never the wall: what is safe still runs i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sandbox.command.context import Context
 from sandbox.command.judge import Judge
@@ -52,7 +53,7 @@ def _of_text(command: str | bytes, context: Context) -> Assessment:
     return Assessment.of(causes)
 
 
-def _of_words(command: Sequence[str | bytes], context: Context) -> Assessment:
+def _of_words(command: Sequence[Any], context: Context) -> Assessment:
     if len(command) > _WORDS_MAX:
         return _unknown(Reason.SIZE, len(command))
     size = 0

@@ -1,17 +1,17 @@
-"""Forms of commands that destroy, give away or need more than a sandbox has. The table is the truth.
+"""Forms of commands that destroy, give away, or need more than a sandbox has.
 
-Here the name of a program is enough, wherever it lies, an abbreviated option counts, and so does
-what only may be an option: to ask once too often is the smaller mistake. It is no wall: what a
-program does can be written in a thousand ways. The sandbox is.
+The table is the truth. Here the name of a program is enough, wherever it lies, an abbreviated
+option counts, and so does what only may be an option: to ask once too often is the smaller mistake.
+It is no wall: what a program does can be written in a thousand ways. The sandbox is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sandbox.command.options import letters_of
+from sandbox.command.options import letters_of, names
 from sandbox.command.verdict import Reason
 from sandbox.secrets import SECRETS
 
@@ -31,9 +31,9 @@ class Danger(NamedTuple):
     operands: tuple[str, ...] = ()
 
 
-def _rows(reason: Reason, why: str, names: str) -> dict[str, tuple[Danger, ...]]:
+def _rows(reason: Reason, why: str, programs: str) -> dict[str, tuple[Danger, ...]]:
     """Programs of which every use is dangerous."""
-    return {name: (Danger(reason, why),) for name in names.split()}
+    return {name: (Danger(reason, why),) for name in names(programs)}
 
 
 def _gives(*operands: str) -> Danger:
@@ -47,7 +47,7 @@ DANGERS: dict[str, tuple[Danger, ...]] = {
     "rm": (Danger(_REMOVAL, "forced, or whole trees", "frR", ("--force", "--recursive")),),
     **_rows(_REMOVAL, "overwrites what it removes", "shred srm wipe"),
     "find": (Danger(_REMOVAL, "removes what it finds", long=("-delete",)),),
-    "rsync": (Danger(_REMOVAL, "removes at the target", long=("--delete", "--remove-source-files")),),
+    "rsync": (Danger(_REMOVAL, "removes files", long=("--delete", "--remove-source-files")),),
     **_rows(_DISK, "makes or destroys file systems", "mkfs mke2fs mkswap mkdosfs newfs wipefs"),
     **_rows(_DISK, "changes partitions and volumes", "fdisk sfdisk gdisk sgdisk cfdisk parted"),
     **_rows(_DISK, "changes partitions and volumes", "cryptsetup lvremove vgremove pvremove mdadm"),
@@ -91,7 +91,7 @@ DANGERS: dict[str, tuple[Danger, ...]] = {
 }  # fmt: skip
 
 # Programs that fetch what others may have written, and those that run text of their input.
-FETCHERS = frozenset("curl wget fetch http https aria2c lynx ftp nc ncat socat".split())
+FETCHERS = names("curl wget fetch http https aria2c lynx ftp nc ncat socat")
 INTERPRETERS = re.compile(
     r"(?:python|pypy|perl|ruby|node|deno|bun|php|lua|luajit|Rscript|osascript|tclsh|guile)[\d.]*"
 )
@@ -137,14 +137,14 @@ def disk_device(path: str) -> bool:
     return path.startswith("/dev/") and _DEVICE.match(path) is not None
 
 
-def _alternatives(paths: Sequence[str]) -> str:
-    return "|".join(re.escape(path) for path in dict.fromkeys(paths))
+def _alternatives(paths: Iterable[str]) -> str:
+    return "|".join(re.escape(path) for path in sorted(set(paths)))
 
 
 # Names that are secrets wherever they stand, and all of the table's below somebody's HOME.
 _ANYWHERE = _alternatives(
-    """.ssh .aws .gnupg .netrc .git-credentials .pgpass .kube .password-store .bash_history
-    .zsh_history .vault-token .pypirc id_rsa id_dsa id_ecdsa id_ed25519""".split()
+    names(""".ssh .aws .gnupg .netrc .git-credentials .pgpass .kube .password-store .bash_history
+    .zsh_history .vault-token .pypirc id_rsa id_dsa id_ecdsa id_ed25519""")
 )
 _HOME = r"(?:~[\w.-]*|\$\{?HOME\}?|/root|/home/[^/]+|/Users/[^/]+)"
 _SECRET = re.compile(

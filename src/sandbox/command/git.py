@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sandbox.command.options import Options, first_strange, letters_of, options
+from sandbox.command.options import Options, first_strange, letters_of, names, options
 from sandbox.command.verdict import Reason
 
 __all__ = ["HELPERS_OFF", "git_danger", "git_strange", "git_wants_helpers"]
@@ -117,14 +117,13 @@ _READS: dict[str, _Row] = {
     "ls-tree": _Row(options("drtlz", "", "name-only name-status full-tree full-name abbrev long"),
                     "lists a tree"),
     "cat-file": _Row(options("tsep", "", "", 2), "--textconv and --filters start programs"),
-    "describe": _Row(options("", "", "all tags long always abbrev match exclude contains exact-match"
-                             " first-parent candidates"), "names a commit"),
-    "rev-list": _Row(_DIFF._replace(letters=_DIFF.letters + "n", long=_DIFF.long | {"--count", "--objects"}),
-                     "lists commits"),
+    "describe": _Row(options("", "", "all tags long always abbrev match exclude contains"
+                             " exact-match first-parent candidates"), "names a commit"),
+    "rev-list": _Row(_DIFF._replace(long=_DIFF.long | {"--count", "--objects"}), "lists commits"),
     "merge-base": _Row(options("a", "", "all is-ancestor octopus fork-point independent"),
                        "compares commits"),
-    "diff-tree": _Row(_DIFF._replace(letters=_DIFF.letters + "rt", long=_DIFF.long | {"--root", "--no-commit-id"}),
-                      "as diff"),
+    "diff-tree": _Row(_DIFF._replace(letters=_DIFF.letters + "rt",
+                                     long=_DIFF.long | {"--root", "--no-commit-id"}), "as diff"),
     "name-rev": _Row(options("", "", "tags name-only always"), "names a commit"),
     "count-objects": _Row(options("vH"), "counts"),
     "check-ignore": _Row(options("vqn", "", "no-index verbose quiet non-matching"), "asks"),
@@ -137,22 +136,23 @@ _READS: dict[str, _Row] = {
     "branch": _Row(
         options("avr", "", """list all remotes verbose show-current contains no-contains merged
                 no-merged sort column no-column color no-color abbrev points-at"""),
-        "an operand makes a branch", lists=frozenset({"--list", "--contains", "--merged", "--no-merged"})),
+        "an operand makes a branch",
+        lists=names("--list --contains --merged --no-merged")),
     "tag": _Row(options("ln", "", "list contains merged sort column points-at no-column"),
-                "an operand makes a tag", lists=frozenset({"-l", "--list", "--contains"})),
+                "an operand makes a tag", lists=names("-l --list --contains")),
     "remote": _Row(options("v", "", "verbose", 0), "an operand changes, or asks the network",
                    helpers=False),
-    "config": _Row(options("lz", "", "get get-all get-regexp list show-origin show-scope name-only local"
-                           " global system type includes"),
+    "config": _Row(options("lz", "", "get get-all get-regexp list show-origin show-scope name-only"
+                           " local global system type includes"),
                    "two operands set",
-                   lists=frozenset({"--get", "--get-all", "--get-regexp", "-l", "--list"})),
-    "stash": _Row(_DIFF, "only list and show read", first=frozenset({"list", "show"})),
+                   lists=names("--get --get-all --get-regexp -l --list")),
+    "stash": _Row(_DIFF, "only list and show read", first=names("list show")),
     "worktree": _Row(options("vz", "", "porcelain verbose", 1), "only list reads",
-                     first=frozenset({"list"})),
-    "reflog": _Row(_DIFF, "only show reads", first=frozenset({"show"})),
+                     first=names("list")),
+    "reflog": _Row(_DIFF, "only show reads", first=names("show")),
 }  # fmt: skip
 _VERSION = (("--version",), ("version",))
-_NEEDS_OPERAND = frozenset({"stash", "worktree"})  # without one they write, or are an error
+_NEEDS_OPERAND = names("stash worktree")  # without one they write, or are an error
 
 
 def _globals(words: Sequence[str]) -> tuple[int, int | None]:

@@ -7,6 +7,7 @@ import re
 from sandbox.command.context import Context
 from sandbox.command.dangers import FETCHERS, INTERPRETERS, credential, dangers, disk_device
 from sandbox.command.git import git_danger, git_strange, git_wants_helpers
+from sandbox.command.options import names
 from sandbox.command.parse import Redirect, Simple, Word, parse
 from sandbox.command.tables import BUILTINS, CHECKS
 from sandbox.command.verdict import Cause, Reason
@@ -17,14 +18,14 @@ __all__ = ["Judge"]
 _DEPTH_MAX = 8
 _CAUSES_MAX = 100
 # Programs whose words, or input, are code for a shell.
-_RUNS_TEXT = SHELLS | {"eval", "source", ".", "trap", "exec"}
+_RUNS_TEXT = SHELLS | names("eval source . trap")
 _VERSIONS = ("--version", "-V")
-_TELLS_VERSION = frozenset("python python3 node gcc g++ clang cc make bash cmake ninja".split())
+_TELLS_VERSION = names("python python3 node gcc g++ clang cc make bash cmake ninja")
 # Variables that change no more than how things look.
 _HARMLESS = re.compile(
     r"(?:LC_\w+|LANG|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI)=[\w.@-]*", re.ASCII
 )
-_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_EXEC = names("-exec -execdir -ok -okdir")
 _NOWHERE = "/dev/null"
 _READABLE_DEVICES = frozenset({_NOWHERE, "/dev/zero", "/dev/stdin"})
 _INLINE = re.compile(r"-[A-Za-z]*[cemnpErR][\w]*|--(?:eval|print|exec|version|help)\b.*")
@@ -40,7 +41,7 @@ class Judge:
             self._add(Reason.ENVIRONMENT, 0, 0, ", ".join(context.powers[:3]))
 
     def text(self, text: str, inside: Word | None, depth: int) -> None:
-        """Judges shell text; ``inside``: the word that holds it, which then stands for its parts."""
+        """Judges shell text; ``inside``: the word that holds it, and is shown for its parts."""
         if depth > _DEPTH_MAX:
             self._word(Reason.SIZE, inside, "too many shells in each other")
             return
@@ -243,7 +244,7 @@ class Judge:
             self._word(Reason.ASSIGNMENT, word)
 
     def _redirect(self, redirect: Redirect, inside: Word | None) -> None:
-        """A redirection: harmless to nowhere, from one of three outputs to another, or from a file."""
+        """A redirection: harmless to nowhere, to another output, or from a file."""
         target, operator = redirect.target, redirect.operator
         text = target.text
         start, end = target.start, target.end

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["ANY", "Options", "first_strange", "letters_of", "options"]
+__all__ = ["ANY", "Options", "first_strange", "letters_of", "names", "options"]
 
 
 class Options(NamedTuple):
@@ -31,12 +31,17 @@ class Options(NamedTuple):
 ANY = Options(any=True)
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of a text, as rows of tables have them."""
+    return frozenset(text.split())
+
+
 def options(
     letters: str = "", valued: str = "", long: str = "", operands: int | None = None
 ) -> Options:
     """A row of a table; ``long`` are names with blanks between them, without their dashes."""
-    names = frozenset(f"--{name}" for name in long.split())
-    return Options(letters, valued, names, operands)
+    whole = frozenset(f"--{name}" for name in long.split())
+    return Options(letters, valued, whole, operands)
 
 
 def first_strange(words: Sequence[str], table: Options) -> int | None:

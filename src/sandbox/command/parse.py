@@ -32,6 +32,7 @@ _BASH = Language(tree_sitter_bash.language())
 _GROUPS = frozenset({"program", "list", "redirected_statement", "pipeline"})
 _TOKENS = frozenset({"&&", "||", ";", "|", "\n"})
 _BETWEEN = re.compile(rb"[ \t]+(?:\\\n[ \t]*)*")  # two words of one command
+_BESIDE = re.compile(rb"(?:[ \t]+(?:\\\n[ \t]*)*)?")  # a command and its redirections
 _AROUND = re.compile(rb"(?:[ \t]*(?:\n|[ \t]\\\n))*[ \t]*")  # commands and operators
 _PLAIN = re.compile(r"[\w@%+,./-][\w@%+:,./=!^~#-]*")
 # Pieces of a word; what begins with none of them is changed by the shell.
@@ -231,13 +232,8 @@ class _Reader:
                 operator = child.type
             else:
                 targets.append(self._word(child))
-        if not self._script.commands and not words:
-            gap = _AROUND
-        else:
-            gap = _BETWEEN if descriptor else _AROUND
-        if b"\n" in self._data[self._end : node.start_byte].replace(b"\\\n", b""):
-            gap = _BETWEEN
-        self._step(node, gap)
+        # Without a blank before it a digit is the end of a word.
+        self._step(node, _BETWEEN if descriptor and self._end else _BESIDE)
         if len(targets) != 1:
             self._refuse(Reason.SYNTAX, node.start_byte, node.end_byte, "words after a target")
         if targets:

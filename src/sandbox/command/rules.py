@@ -1,4 +1,4 @@
-"""Rules of a user: words that a command begins with, and whether it is allowed, asked for or forbidden.
+"""Rules of a user: words that commands begin with, and what is decided about them.
 
 A rule is checked when it is made: each of its examples must do what it says. What is wrong with
 one stops the loading of all: a rule that is lost may be the one that forbids.
@@ -27,10 +27,10 @@ class Rule:
 
     - ``prefix``: the words; a tuple in the place of a word has its alternatives.
     - ``decision``: ``"allow"``, ``"ask"`` or ``"forbid"``; ``justification``: why, for whoever asks.
-    - ``match``, ``not_match``: commands as shell text that it must, or must not, apply to.
+    - ``match``, ``not_match``: commands, as shell text, that it must, or must not, apply to.
 
-    A first word without a slash is a program's name: ``allow`` then needs a program that no command
-    could have put there; ``ask`` and ``forbid`` count for that name anywhere.
+    A first word without a slash is a program's name: ``allow`` then needs a program that no
+    command could have put there; ``ask`` and ``forbid`` count for that name anywhere.
     Raises ``InvalidArgument``: the rule's author's fault.
     """
 

@@ -2,8 +2,9 @@
 
 A row is here only if no option of it writes a file, starts a program or sends something, whatever
 the operands; options that do are simply not listed. Left out on purpose, though they look harmless:
-pagers (they run what LESSOPEN names), tar (gzip and remote shells), cargo, rustc and go ``--version``
-(they may run a tool chain that the workspace names), fd (``-x``), yq (``-i``), printenv.
+pagers (they run what LESSOPEN names), tar (gzip and remote shells), cargo, rustc and go
+``--version`` (they may run a tool chain that the workspace names), fd (``-x``), yq (``-i``),
+printenv.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sandbox.command.options import ANY, Options, first_strange, options
+from sandbox.command.options import ANY, Options, first_strange, names, options
 
 __all__ = ["BUILTINS", "CHECKS", "READERS", "Reader"]
 
@@ -24,9 +25,9 @@ class Reader(NamedTuple):
     why: str
 
 
-def _any(why: str, names: str) -> dict[str, Reader]:
+def _any(why: str, programs: str) -> dict[str, Reader]:
     """Programs of which every option and operand is harmless."""
-    return {name: Reader(ANY, why) for name in names.split()}
+    return {name: Reader(ANY, why) for name in names(programs)}
 
 
 def _one(name: str, why: str, table: Options) -> dict[str, Reader]:
@@ -71,59 +72,49 @@ READERS: dict[str, Reader] = {
     **_one("egrep", "as grep", _GREP),
     **_one("fgrep", "as grep", _GREP),
     **_one("rg", "searches; --pre, --hostname-bin and -z start programs", _RG),
-    **_one(
-        "sort",
-        "-o writes, --compress-program starts a program, -T names a place to write",
-        options(
-            "bdfghinMRrVcCmsuz",
-            "kt",
-            """ignore-leading-blanks dictionary-order ignore-case general-numeric-sort
-            human-numeric-sort ignore-nonprinting numeric-sort month-sort random-sort reverse
-            version-sort check merge key field-separator stable unique zero-terminated debug""",
-        ),
-    ),
-    **_one(
-        "uniq",
-        "the second operand is written",
-        options(
-            "cdDiuz",
-            "fsw",
-            "count repeated all-repeated skip-fields ignore-case skip-chars unique check-chars",
-            operands=1,
-        ),
-    ),
+    **_one("sort", "-o writes, --compress-program starts a program, -T names a place to write",
+           options("bdfghinMRrVcCmsuz", "kt", """ignore-leading-blanks dictionary-order ignore-case
+                   general-numeric-sort human-numeric-sort ignore-nonprinting numeric-sort
+                   month-sort random-sort reverse version-sort check merge key field-separator
+                   stable unique zero-terminated debug""")),
+    **_one("uniq", "the second operand is written",
+           options("cdDiuz", "fsw", """count repeated all-repeated skip-fields ignore-case
+                   skip-chars unique check-chars""", operands=1)),
     **_one("join", "has no option that writes", options("i", "aeo1v2tj", "ignore-case header")),
-    **_one(
-        "diff",
-        "-l starts pr",
-        options(
-            "qsceynibBwatrNdu0123456789",
-            "CUWFIx",
-            """normal brief report-identical-files context unified side-by-side width
-            left-column suppress-common-lines show-c-function recursive new-file ignore-case
-            ignore-tab-expansion ignore-space-change ignore-all-space ignore-blank-lines text
-            strip-trailing-cr minimal color exclude no-dereference""",
-        ),
-    ),
+    **_one("diff", "-l starts pr",
+           options("qsceynibBwatrNdu0123456789", "CUWFIx", """normal brief report-identical-files
+                   context unified side-by-side width left-column suppress-common-lines
+                   show-c-function recursive new-file ignore-case ignore-tab-expansion
+                   ignore-space-change ignore-all-space ignore-blank-lines text strip-trailing-cr
+                   minimal color exclude no-dereference""")),
     **_one("base64", "some have -o for a file to write", options("dDi", "w", "decode wrap")),
     **_one("base32", "as base64", options("di", "w", "decode wrap")),
-    **_one("xxd", "the second operand is written; -r writes", options("abeipu", "cglos", "", 1)),
-    **_one("hexdump", "-f reads formats only", options("bcCdovx", "ens")),
-    **_one("file", "-C and -m compile, -z starts programs", options("bhiLNnrskEp", "Fe", "brief mime mime-type mime-encoding dereference no-dereference")),
-    **_one("strings", "has no option that writes", options("afwo0123456789", "ntesT", "all bytes radix")),
-    **_one("column", "has no option that writes", options("txenJ", "scoN", "table separator json")),
-    **_one("tree", "-o writes", options("adfilnpshugDFqNQCrtvUxJX", "LPI", "noreport dirsfirst filelimit prune du gitignore")),
+    **_one("xxd", "the second operand is written; -r writes",
+           options("abeipu", "cglos", operands=1)),
+    **_one("hexdump", "has no option that writes", options("bcCdovx", "ens")),
+    **_one("file", "-C and -m compile, -z starts programs",
+           options("bhiLNnrskE", "Fe", """brief mime mime-type mime-encoding dereference
+                   no-dereference""")),
+    **_one("strings", "has no option that writes",
+           options("afwo0123456789", "ntesT", "all bytes radix")),
+    **_one("column", "has no option that writes",
+           options("txenJ", "scoN", "table separator json")),
+    **_one("tree", "-o writes, and so does -R with it",
+           options("adfilnpshugDFqNQCrtvUxJX", "LPI",
+                   "noreport dirsfirst filelimit prune du gitignore")),
     **_one("hostname", "an operand sets it", options("fsidIA", "", "fqdn short", operands=0)),
-    **_one("ps", "the operand e shows environments", options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)),
-    **_one("jq", "computes; has no way to write or to start anything", options("nrjacCMSse", "", "null-input raw-output join-output compact-output monochrome-output color-output sort-keys slurp exit-status raw-input tab arg argjson")),
-    **_one("cd", "of a shell: changes where the next command runs", options("LPe", "", "", 1)),
+    **_one("ps", "the operand e shows environments",
+           options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)),
+    **_one("jq", "computes; has no way to write or to start anything",
+           options("nrjacCMSse", "", """null-input raw-output join-output compact-output
+                   monochrome-output color-output sort-keys slurp exit-status raw-input tab arg
+                   argjson""")),
+    **_one("cd", "of a shell: changes where the next command runs", options("LPe", operands=1)),
     **_one("type", "of a shell: tells what a name is", options("afptP")),
 }  # fmt: skip
 
 # Programs that a shell has in itself: their names are not looked up.
-BUILTINS = frozenset(
-    ": builtin cd command coproc echo exec false printf pwd set test time true type".split()
-)
+BUILTINS = names(": builtin cd command coproc echo exec false printf pwd set test time true type")
 
 
 def _find(words: Sequence[str]) -> int | None:
@@ -135,12 +126,12 @@ def _find(words: Sequence[str]) -> int | None:
 
 
 _FIND = frozenset(
-    f"-{word}"
-    for word in """H L P a amin and anewer atime cmin cnewer ctime d daystart depth empty executable
-    false follow gid group ilname iname inum ipath iregex iwholename links lname ls maxdepth mindepth
-    mmin mount mtime name newer nogroup noleaf nouser not nowarn o or path perm print print0 printf
-    prune quit readable regex regextype samefile size true type uid used user wholename writable
-    xdev xtype""".split()
+    f"-{name}"
+    for name in names("""H L P a amin and anewer atime cmin cnewer ctime d daystart depth empty
+    executable false follow gid group ilname iname inum ipath iregex iwholename links lname ls
+    maxdepth mindepth mmin mount mtime name newer nogroup noleaf nouser not nowarn o or path perm
+    print print0 printf prune quit readable regex regextype samefile size true type uid used user
+    wholename writable xdev xtype""")
 )
 
 # A script of sed that prints, deletes or replaces lines; w, e and their flags cannot be written.
@@ -184,7 +175,9 @@ def _no_dash(words: Sequence[str], start: int) -> int | None:
     return next((at for at in range(start, len(words)) if words[at].startswith("-")), None)
 
 
-_DATE = re.compile(r"\+.*|-[uR]+|-I\w*|--(?:utc|universal|rfc-email)|--(?:date|reference|iso-8601)=.*")
+_DATE = re.compile(
+    r"\+.*|-[uR]+|-I\w*|--(?:utc|universal|rfc-email)|--(?:date|reference|iso-8601)=.*"
+)
 _PRINTF = re.compile(r"(?:[^%]|%%|%-?[0-9]{0,3}[sd])*", re.S)
 
 
@@ -209,7 +202,7 @@ def _test(words: Sequence[str]) -> int | None:
     return 0 if not words or words[0] not in _QUESTIONS else len(words) - 1
 
 
-_QUESTIONS = frozenset("-d -e -f -h -L -n -r -s -w -x -z".split())
+_QUESTIONS = names("-d -e -f -h -L -n -r -s -w -x -z")
 
 
 def _set(words: Sequence[str]) -> int | None:

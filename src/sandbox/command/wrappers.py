@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from sandbox.command.options import names
 from sandbox.command.parse import Word
 from sandbox.command.verdict import Reason
 
 __all__ = ["SHELLS", "WRAPPERS", "Inner", "Wrapper", "script_of", "unwrap"]
 
-SHELLS = frozenset("sh bash dash ash zsh ksh mksh fish busybox-sh".split())
-_KNOWN_SHELLS = frozenset("sh bash dash ash zsh".split())  # whose quoting parse.py knows
+SHELLS = names("sh bash dash ash zsh ksh mksh fish")
+_KNOWN_SHELLS = names("sh bash dash ash zsh")  # whose quoting parse.py knows
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.S)
 
 
@@ -41,9 +42,9 @@ class Wrapper(NamedTuple):
 
 def _row(why: str, letters: str = "", valued: str = "", long: str = "", **more: object) -> Wrapper:
     """A row; ``long`` are names with blanks between them, those with a value end in ``=``."""
-    names = [f"--{name}" for name in long.split()]
-    plain = frozenset(name for name in names if name[-1] != "=")
-    valued_names = frozenset(name[:-1] for name in names if name[-1] == "=")
+    whole = [f"--{name}" for name in names(long)]
+    plain = frozenset(name for name in whole if name[-1] != "=")
+    valued_names = frozenset(name[:-1] for name in whole if name[-1] == "=")
     return Wrapper(why, letters, valued, plain, valued_names, **more)  # type: ignore[arg-type]
 
 
@@ -59,7 +60,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "ionice": _row("lowers its priority", "t", "cn", "ignore class= classdata="),
     "stdbuf": _row("changes its buffers", "", "ioe", "input= output= error="),
     "time": _row("takes its time; -o writes", "pv"),
-    "command": _row("of a shell: no function of that name", "p"),
+    "command": _row("of a shell: no function of that name; -p has another PATH"),
     "nohup": _row("writes nohup.out", reason=_OTHER),
     "setsid": _row("outlives the shell", "cfw", "", "ctty fork wait", reason=_OTHER),
     "xargs": _row("adds words that are not known", "0rtpxo", "adEIiLlnPs",
@@ -100,8 +101,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "setpriv": _row("with other rights", reason=_ROOT),
     "chroot": _row("in another root", "", "", "userspec= groups= skip-chdir", operands=1,
                    reason=_ROOT),
-    "unshare": _row("in other namespaces", "cfmnpruUiCT", "GRSw", "fork map-root-user mount pid net",
-                    reason=_ROOT),
+    "unshare": _row("in other namespaces", "cfmnpruUiCT", "GRSw",
+                    "fork map-root-user mount pid net", reason=_ROOT),
     "nsenter": _row("in other namespaces", "aFmnpruUiCTZ", "GrStw", "target= all",
                     reason=_ROOT),
 }  # fmt: skip
@@ -143,6 +144,7 @@ def unwrap(words: list[Word], row: Wrapper) -> Inner:
             assignments.append(words[at])
         elif operands:
             operands -= 1
+            ended = ended or row.reason is None  # their options end here
         else:
             break
         at += 1
