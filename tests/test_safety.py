@@ -235,7 +235,7 @@ UNSAFE_PIECES = ["touch P", "./ls", "rm -rf x", "git diff --output=P", "sort -oP
                  "echo $(touch P)", "find . -delete", "python3 x", "A=b ls", "eval ls", "ls *", "xargs ls",
                  "sh -c 'touch P'", "rg --pre=x y", "cat <(touch P)", "sudo ls"]  # fmt: skip
 SEPARATORS = ["; ", " && ", " || ", " | ", "\n", "\n\n", ";\n", " &&\n", " # x\n", ";", "&&", "|"]
-AROUND = [("", ""), (" ", " "), ("\n", "\n"), ("# x\n", ""), ("true; ", "; true"), ("sh -c ", ""),
+AROUND = [("", ""), (" ", " "), ("\n", ""), ("# x\n", ""), ("true; ", "; true"), ("sh -c ", ""),
           ("env sh -c ", ""), ("bash -c ", ""), ("timeout 5 sh -c ", "")]  # fmt: skip
 
 pieces = st.lists(st.sampled_from(SAFE_PIECES), max_size=4)

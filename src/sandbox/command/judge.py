@@ -260,7 +260,9 @@ class Judge:
     # Causes.
 
     def _add(self, reason: Reason, start: int, end: int, detail: str = "") -> None:
-        self.causes.append(Cause(reason, start, end, detail))
+        cause = Cause(reason, start, end, detail)
+        if cause not in self.causes[-3:]:
+            self.causes.append(cause)
 
     def _word(self, reason: Reason, word: Word | None, detail: str = "") -> None:
         start, end = (word.start, word.end) if word is not None else (0, 0)

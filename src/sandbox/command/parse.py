@@ -1,7 +1,7 @@
 """Shell text as simple commands, as far as it is understood.
 
-tree-sitter makes the tree; what stands here believes only a small part of it. Node kinds and tokens
-are an allowlist. Each word is read a second time from its own characters, and so is what lies
+tree-sitter makes the tree; what stands here believes only a small part of it. Node kinds are an
+allowlist. Each word is read a second time from its own characters, and so is what lies
 between words: where the tree and a shell could differ (a backslash before a newline, a comment
 behind an escaped blank, the end of a here-document) the text is refused, not guessed at.
 
@@ -30,11 +30,11 @@ _BUDGET = 0.01  # seconds of this thread's processor time
 
 _BASH = Language(tree_sitter_bash.language())
 _GROUPS = frozenset({"program", "list", "redirected_statement", "pipeline"})
-_TOKENS = frozenset({"&&", "||", ";", "|", "\n"})
-_BETWEEN = re.compile(rb"[ \t]+(?:\\\n[ \t]*)*")  # two words of one command
+# What may lie between two parts. Each operator stands in such a gap: what is no plain one is seen.
+_BETWEEN = re.compile(rb"[ \t]+(?:\\\n[ \t]*)*")  # words of one command
 _BESIDE = re.compile(rb"(?:[ \t]+(?:\\\n[ \t]*)*)?")  # a command and its redirections
-_AROUND = re.compile(rb"(?:[ \t]*(?:\n|[ \t]\\\n))*[ \t]*")  # commands and operators
-_PLAIN = re.compile(r"[\w@%+,./-][\w@%+:,./=!^~#-]*")
+_AROUND = re.compile(rb"(?:[ \t\n]|[ \t]\\\n)*(?:(?:&&|\|\|?|;)(?:[ \t\n]|\\\n)*)?")  # commands
+_PLAIN = re.compile(r"[\w@%+:,./-]+")  # as it stands
 # Pieces of a word; what begins with none of them is changed by the shell.
 _PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\$`]|\\.)*)"|\\([^\n])|([\w@%+:,./=!^~#{}-]+)""", re.S)
 _IN_QUOTES = re.compile(r'\\([$`"\\\n])')
@@ -110,7 +110,7 @@ def parse(text: str, runs_text: frozenset[str] = frozenset()) -> Script:
 
 def value_of(raw: str) -> str | None:
     """What a word is after the shell has removed its quotes; None if it does more than that."""
-    if _PLAIN.fullmatch(raw) and not _TILDE.search(raw):
+    if _PLAIN.fullmatch(raw):
         return raw
     parts: list[str] = []
     bare: list[str] = []  # the same with what is quoted blanked, for what counts only unquoted
@@ -158,66 +158,69 @@ class _Reader:
                 self._pass(len(self._data), _AROUND)
                 return self._script
             place = todo.pop()
-            todo.extend(reversed(self._visit(place)))
+            todo += self._visit(place)[::-1]
         self._refuse(Reason.SIZE, 0, len(self._data), "too many parts")
         return self._script
 
     def _visit(self, place: _Place) -> list[_Place]:
         """Takes in one node; the nodes to be looked at next."""
-        node, kind = place.node, place.node.type
+        node, piped, fed, quiet = place
+        kind = node.type
         if kind == "command":
             return self._command(place)
         if kind in _GROUPS:
-            return self._group(place)
-        if kind in _TOKENS and not place.quiet:
-            self._step(node, _AROUND)
-            return []
+            children = node.named_children
+            found = [_Place(child, piped, fed, quiet) for child in children]
+            if kind == "pipeline":
+                found[1:] = [_Place(child, True, fed, quiet) for child in children[1:]]
+            return found
         if kind == "file_redirect":
             return self._redirect(place, [])
         if kind == "heredoc_redirect" and self._is_data(node):
             return []
-        if kind == "comment" and not place.quiet and self._is_comment(node):
+        if kind == "comment" and not quiet and self._is_comment(node):
             return []
-        if not place.quiet:
-            is_assignment = kind.startswith("variable_assignment")
-            reason = Reason.ASSIGNMENT if is_assignment else Reason.SYNTAX
+        if not quiet:
+            reason = Reason.ASSIGNMENT if kind.startswith("variable_") else Reason.SYNTAX
             self._refuse(reason, node.start_byte, node.end_byte, kind)
+            self._end = max(self._end, node.end_byte)
         # A here-document's node holds what the command before it is piped into.
-        piped = place.piped or kind == "heredoc_redirect"
-        return [_Place(child, piped, place.fed, True) for child in node.children]
-
-    def _group(self, place: _Place) -> list[_Place]:
-        is_pipe, found = place.node.type == "pipeline", []
-        piped = place.piped
-        for child in place.node.children:
-            found.append(place._replace(node=child, piped=piped))
-            piped = piped or is_pipe
-        return found
+        piped = piped or kind == "heredoc_redirect"
+        return [_Place(child, piped, fed, True) for child in node.named_children]
 
     def _command(self, place: _Place) -> list[_Place]:
         words: list[Word] = []
         assignments: list[Word] = []
         more: list[_Place] = []
-        fed = place.fed
-        for child in place.node.children:
+        node, piped, fed, quiet = place
+        gap = b";" if quiet else self._data[self._end : node.start_byte]
+        if self._script.commands and not (
+            b"\n" in gap or b";" in gap or b"&" in gap or b"|" in gap
+        ):
+            self._refuse(Reason.SYNTAX, node.start_byte, node.end_byte, "one command or two")
+        between = _AROUND
+        for child in node.named_children:
             kind = child.type
+            if kind == "file_redirect":
+                more += self._redirect(_Place(child, piped, fed, quiet), words)
+                continue
+            if kind in ("heredoc_redirect", "herestring_redirect"):
+                more.append(_Place(child, False, fed, quiet))
+                continue
+            word = self._word(child)
+            if not quiet:
+                self._step(child, between)
+                between = _BETWEEN
             if kind == "variable_assignment":
-                assignments.append(self._word(child))
-                self._step(child, _BETWEEN if len(assignments) > 1 else _AROUND)
-                more.append(_Place(child, place.piped, fed, True))
-            elif kind == "file_redirect":
-                more.extend(self._redirect(place._replace(node=child), words))
-            elif kind in ("heredoc_redirect", "herestring_redirect"):
-                more.append(_Place(child, False, fed, place.quiet))
-            else:
-                word = self._word(child)
-                self._step(child, _BETWEEN if words or assignments else _AROUND)
-                words.append(word)
-                name = word.text or ""
-                fed = fed or (len(words) == 1 and name.rpartition("/")[2] in self._runs_text)
-                if word.text is None:
-                    more.append(_Place(child, False, fed, True))
-        self._script.commands.append(Simple(words, assignments, place.piped, place.fed))
+                assignments.append(word)
+                more.append(_Place(child, False, fed, True))
+                continue
+            words.append(word)
+            if word.text is None:
+                more.append(_Place(child, False, fed, True))
+            elif len(words) == 1:
+                fed = fed or word.text.rpartition("/")[2] in self._runs_text
+        self._script.commands.append(Simple(words, assignments, piped, place.fed))
         return more
 
     def _redirect(self, place: _Place, words: list[Word]) -> list[_Place]:
@@ -233,14 +236,15 @@ class _Reader:
             else:
                 targets.append(self._word(child))
         # Without a blank before it a digit is the end of a word.
-        self._step(node, _BETWEEN if descriptor and self._end else _BESIDE)
+        if not place.quiet:
+            self._step(node, _BETWEEN if descriptor and self._end else _BESIDE)
         if len(targets) != 1:
             self._refuse(Reason.SYNTAX, node.start_byte, node.end_byte, "words after a target")
         if targets:
             self._script.redirects.append(Redirect(descriptor, operator, targets[0]))
         owner = words if words or not self._script.commands else self._script.commands[-1].words
         owner.extend(targets[1:])
-        return [_Place(child, False, place.fed, True) for child in node.children if child.is_named]
+        return [_Place(child, False, place.fed, True) for child in node.named_children]
 
     def _is_data(self, node: Node) -> bool:
         """Whether a here-document is only text, and ends where a shell would end it."""
@@ -286,8 +290,11 @@ class _Reader:
     # Places in the text.
 
     def _word(self, node: Node) -> Word:
-        raw = self._data[node.start_byte : node.end_byte].decode()
-        return Word(value_of(raw), raw, self._at(node.start_byte), self._at(node.end_byte))
+        start, end = node.start_byte, node.end_byte
+        raw = self._data[start:end].decode()
+        if self._chars is not None:
+            start, end = self._chars[start], self._chars[end]
+        return Word(value_of(raw), raw, start, end)
 
     def _step(self, node: Node, between: re.Pattern[bytes]) -> None:
         self._pass(node.start_byte, between)
@@ -296,7 +303,9 @@ class _Reader:
     def _pass(self, start: int, between: re.Pattern[bytes]) -> None:
         """Looks at what lies between what has been read and the next part."""
         if start < self._end or not between.fullmatch(self._data, self._end, start):
-            self._refuse(Reason.SYNTAX, min(self._end, start), start, "between words")
+            gap = self._data[self._end : start]
+            end = self._end + len(gap.rstrip())
+            self._refuse(Reason.SYNTAX, min(end - len(gap.strip()), start), min(end, start), "")
 
     def _at(self, byte: int) -> int:
         return byte if self._chars is None else self._chars[byte]

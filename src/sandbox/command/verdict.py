@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 __all__ = ["Assessment", "Cause", "Reason", "Verdict"]
 
@@ -26,7 +27,7 @@ class Verdict(StrEnum):
     FORBIDDEN = "forbidden"  # a rule of the user forbids it
 
 
-_ORDER = {verdict: number for number, verdict in enumerate(Verdict)}
+_ORDER = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 class Reason(StrEnum):
@@ -34,12 +35,14 @@ class Reason(StrEnum):
 
     verdict: Verdict
     why: str
+    rank: int  # of the verdict: the stricter the higher
 
     def __new__(cls, value: str, verdict: Verdict, why: str) -> Reason:
         """A member of three parts; as text it is its first."""
         self = str.__new__(cls, value)
         self._value_ = value
         self.verdict = verdict
+        self.rank = _ORDER[verdict]
         self.why = self.__doc__ = why
         return self
 
@@ -80,8 +83,7 @@ class Reason(StrEnum):
     RULE_FORBIDS = "rule-forbids", Verdict.FORBIDDEN, "a rule of the user forbids it"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """One reason, with ``command[start:end]``, the part of the command that caused it.
 
     ``detail``: what the table's entry or the rule says of it; may be empty. ``start`` and ``end``
@@ -106,7 +108,7 @@ class Assessment:
     def of(cls, causes: list[Cause]) -> Assessment:
         """The assessment that some causes, at least one, lead to."""
         if len(causes) > 1:
-            causes = sorted(dict.fromkeys(causes), key=lambda one: -_ORDER[one.reason.verdict])
+            causes = sorted(causes, key=lambda cause: -cause.reason.rank)
         return cls(causes[0].reason.verdict, tuple(causes))
 
     @property
