@@ -56,6 +56,7 @@ HELPERS_OFF: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_PAGED = frozenset({"--no-pager", "-P"})
 _PLAIN_GLOBALS = frozenset(
     {"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"}
 )
@@ -77,15 +78,16 @@ _DIFF = options("pPuUzwbRWsSMCDacm0123456789i", "nSGULM", _COMMITS)
 
 
 class _Row(NamedTuple):
-    """A sub-command: its options, why it is here, and whether the repository's helpers may run.
+    """A sub-command: its options, why it is here, and which of the repository's helpers may run.
 
+    ``helpers``: "all", "pager" (on a terminal only, and not with --no-pager) or "none"; tried.
     ``lists``: operands count as questions only with one of these options.
     ``first``: the first operand must be one of these, where it has one.
     """
 
     options: Options
     why: str
-    helpers: bool = True
+    helpers: str = "all"
     lists: frozenset[str] = frozenset()
     first: frozenset[str] = frozenset()
 
@@ -132,7 +134,7 @@ _READS: dict[str, _Row] = {
         options("q", "", """show-toplevel show-prefix show-cdup git-dir git-common-dir
                 absolute-git-dir abbrev-ref short verify quiet is-inside-work-tree
                 is-inside-git-dir is-bare-repository is-shallow-repository symbolic-full-name"""),
-        "works on names", helpers=False),
+        "works on names", helpers="none"),
     "branch": _Row(
         options("avr", "", """list all remotes verbose show-current contains no-contains merged
                 no-merged sort column no-column color no-color abbrev points-at"""),
@@ -141,13 +143,13 @@ _READS: dict[str, _Row] = {
     "tag": _Row(options("ln", "", "list contains merged sort column points-at no-column"),
                 "an operand makes a tag", lists=names("-l --list --contains")),
     "remote": _Row(options("v", "", "verbose", 0), "an operand changes, or asks the network",
-                   helpers=False),
+                   helpers="pager"),
     "config": _Row(options("lz", "", "get get-all get-regexp list show-origin show-scope name-only"
                            " local global system type includes"),
-                   "two operands set",
+                   "two operands set", helpers="pager",
                    lists=names("--get --get-all --get-regexp -l --list")),
     "stash": _Row(_DIFF, "only list and show read", first=names("list show")),
-    "worktree": _Row(options("vz", "", "porcelain verbose", 1), "only list reads",
+    "worktree": _Row(options("vz", "", "porcelain verbose", 1), "only list reads", helpers="pager",
                      first=names("list")),
     "reflog": _Row(_DIFF, "only show reads", first=names("show")),
 }  # fmt: skip
@@ -209,8 +211,7 @@ def git_wants_helpers(words: Sequence[str]) -> bool:
     row = _READS.get(words[at]) if at < len(words) else None
     if row is None or words[at:] == ["branch", "--show-current"]:
         return row is None
-    # On a terminal pager.<sub-command> of the repository counts for every one.
-    return row.helpers or not {"--no-pager", "-P"} & set(words[:at])
+    return row.helpers == "all" or (row.helpers == "pager" and _PAGED.isdisjoint(words[:at]))
 
 
 class _Form(NamedTuple):
