@@ -24,6 +24,9 @@ TREE |= {
     "/tmp/cat": "/tmp/cat",
 }
 
+FOLLOW = {"/opt/linked": "/work/bin", "/ws": "/data/ws"}
+TREE["/data/ws/ls"] = "/data/ws/ls"
+
 
 def resolve(path: str) -> str:
     return TREE.get(path, "")
@@ -45,6 +48,7 @@ def context(
         git_helpers_off=helpers_off,
         login_files_trusted=login,
         resolve=resolve,
+        follow=lambda path: FOLLOW.get(path, path),
     )
 
 

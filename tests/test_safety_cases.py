@@ -279,12 +279,13 @@ def test_git_is_safe_only_where_its_helpers_are_off() -> None:
 def test_a_name_is_trusted_only_while_no_directory_before_it_can_be_written() -> None:
     """CASE-146: a program may be put there at any time."""
     for path in (["/work/bin", "/usr/bin"], [".", "/usr/bin"], ["", "/usr/bin"], ["/tmp", "/usr/bin"],
-                 ["/usr/bin/../../work", "/usr/bin"], ["/WORK/b", "/usr/bin"], []):  # fmt: skip
+                 ["/usr/bin/../../work", "/usr/bin"], ["/WORK/b", "/usr/bin"], ["/opt/linked", "/usr/bin"], []):  # fmt: skip
         assert assess("ls", context(path=path)).reasons == (Reason.UNTRUSTED_PROGRAM,)
     assert is_safe("ls", context(path=["/usr/bin", "/work/bin"]))
     assert not is_safe("ls", context(writable=["/usr"]))
     assert not is_safe("ls", context(writable=["/usr/bin/ls"]))
     assert not is_safe("ls", context(writable=["/"]))
+    assert is_safe("/data/ws/ls") and not is_safe("/data/ws/ls", context(writable=["/ws"]))
 
 
 def test_the_words_of_an_argv_are_not_looked_at_by_a_shell() -> None:

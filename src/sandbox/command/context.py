@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Context:
       shell (``bash -lc``), nor of zsh.
     - ``resolve``: where an absolute path leads, links followed, if that is a file that may be
       executed, else ``""``. It is asked about the words of commands; the default looks at the disk.
+    - ``follow``: where a directory leads; asked once, about those of ``path`` and ``writable``.
 
     Raises ``InvalidPath`` or ``InvalidArgument``: the caller's fault.
     """
@@ -51,6 +53,7 @@ class Context:
     git_helpers_off: bool = False
     login_files_trusted: bool = False
     resolve: Callable[[str], str] = field(default_factory=Programs, compare=False)
+    follow: Callable[[str], str] = field(default=os.path.realpath, compare=False)
     _places: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _directories: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _powers: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -62,8 +65,12 @@ class Context:
             if isinstance(value, (str, bytes)):
                 raise InvalidArgument(name, value, "must be a list, not one text")
             object.__setattr__(self, name, tuple(value))
-        places = places_of(tuple(clean(root) for root in self.writable))
-        trusted = [is_outside(directory, places) for directory in self.path]
+        roots = [clean(root) for root in self.writable]
+        places = places_of([*roots, *map(self.follow, roots)])
+        trusted = [
+            is_outside(above, places) and is_outside(self.follow(above), places)
+            for above in self.path
+        ]
         known = self.path[: trusted.index(False) if False in trusted else len(trusted)]
         powers = tuple(
             name

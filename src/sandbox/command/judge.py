@@ -20,7 +20,7 @@ _CAUSES_MAX = 100
 # Programs whose words, or input, are code for a shell.
 _RUNS_TEXT = SHELLS | names("eval source . trap")
 _VERSIONS = ("--version", "-V")
-_TELLS_VERSION = names("python python3 node gcc g++ clang cc make bash cmake ninja")
+_TELLS_VERSION = names("python python3 node gcc g++ clang cc bash")
 # Variables that change no more than how things look.
 _HARMLESS = re.compile(
     r"(?:LC_\w+|LANG|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI)=[\w.@-]*", re.ASCII

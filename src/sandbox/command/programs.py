@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 
 __all__ = ["Programs", "is_outside", "places_of"]
 
@@ -45,7 +46,7 @@ class Programs:
         return f"{real}/{name}"
 
 
-def places_of(writable: tuple[str, ...]) -> tuple[str, ...]:
+def places_of(writable: Iterable[str]) -> tuple[str, ...]:
     """The beginnings of paths at which a command may have put something.
 
     Case does not count: there are file systems for which it does not.
