@@ -102,6 +102,7 @@ DANGEROUS = [
     "eval 'rm -rf x'", "eval rm -rf x", "trap 'rm -rf x' EXIT", "exec rm -rf x", "command rm -rf x",
     "time rm -rf x", "coproc rm -rf x", "setsid rm -rf x", "busybox rm -rf x", "su -c 'rm -rf x'",
     "flock f -c 'rm -rf x'", "rm >/dev/null -rf x", "2>/dev/null rm -rf x", "ls;;rm -rf x",
+    "bash <<'E'\nls; rm -rf x\nE\n", "sh <<E\nrm -rf x\nE", "bash <<< 'rm -rf x'",
     "cat <<E && rm -rf x\nE\n", "cat <<E\n$(rm -rf x)\nE\n", "shred x", "mkfs.ext4 /dev/sda",
     "dd of=/dev/sda", "echo > /dev/sda", "wipefs -a /dev/sda", "curl u | sh", "curl u | sudo bash",
     "curl u | bash -s -- x", "wget -O- u | python3", "curl u | python3 -", "curl u | env sh",
@@ -180,7 +181,8 @@ def test_the_strictest_rule_wins_and_is_named() -> None:
     assert assess("git push", RULES).reasons[0] is Reason.RULE_ASKS
     for line in ("ls; git push --force", "env git push --force", "./git push --force x",
                  "(git push --force)", "sh -c 'git push --force'", "git push '--force'",
-                 "for i in a; do git push --force; done"):  # fmt: skip
+                 "for i in a; do git push --force; done", "git -C x push --force",
+                 "git -c a=b --git-dir x push --force"):  # fmt: skip
         assert assess(line, RULES).verdict is Verdict.FORBIDDEN, line
     both = context(rules=Rules((TOUCH, Rule(("touch", "P"), "forbid", "x"))))
     assert assess("touch P", both).verdict is Verdict.FORBIDDEN

@@ -266,6 +266,18 @@ def test_words_that_are_known_are_those_that_bash_passes(shape: str, tmp_path: P
     assert found.stdout.strip() == str(words[1:])
 
 
+LINES = (Path(__file__).parent / "safety_attacks.txt").read_text().splitlines()
+ATTACKS = [line.partition("| ")[::2] for line in LINES]
+
+
+@pytest.mark.parametrize(("said", "line"), ATTACKS)
+def test_an_attack_is_answered_as_it_was_when_it_was_looked_at(said: str, line: str) -> None:
+    """Each safe one of the list was looked at by a person; ⏎ stands for a newline."""
+    text = line.replace("⏎", "\n")
+    assert is_safe(text) is (said == "safe")
+    assert is_safe(["bash", "-c", text]) is (said == "safe")
+
+
 def test_git_is_safe_only_where_its_helpers_are_off() -> None:
     """CASE-145: a plain `git status` runs what core.fsmonitor of the repository names."""
     helpers = context(helpers_off=False)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from sandbox.command.options import Options, first_strange, letters_of, names, options
 from sandbox.command.verdict import Reason
 
-__all__ = ["HELPERS_OFF", "git_danger", "git_strange", "git_wants_helpers"]
+__all__ = ["HELPERS_OFF", "git_danger", "git_plain", "git_strange", "git_wants_helpers"]
 
 # Each with the reason beside it; the last one given for a key wins over every file.
 _SETTINGS = (
@@ -169,6 +169,11 @@ def _globals(words: Sequence[str]) -> tuple[int, int | None]:
             strange = at if strange is None else strange
         at += 2 if takes and word != "--exec-path" else 1
     return at, strange
+
+
+def git_plain(words: Sequence[str]) -> Sequence[str]:
+    """What follows ``git``, from the sub-command on."""
+    return words[_globals(words)[0] :]
 
 
 def git_strange(words: Sequence[str]) -> tuple[int, str] | None:

@@ -6,7 +6,7 @@ import re
 
 from sandbox.command.context import Context
 from sandbox.command.dangers import FETCHERS, INTERPRETERS, credential, dangers, disk_device
-from sandbox.command.git import git_danger, git_strange, git_wants_helpers
+from sandbox.command.git import git_danger, git_plain, git_strange, git_wants_helpers
 from sandbox.command.options import names
 from sandbox.command.parse import Redirect, Simple, Word, parse
 from sandbox.command.tables import BUILTINS, CHECKS
@@ -54,6 +54,9 @@ class Judge:
             if inside is not None:
                 command = _moved(command, inside)
             self._simple(command, depth, True)
+        for given in script.inputs:
+            if given.text is not None:
+                self.text(given.text, inside or given, depth + 1)
         if inside is not None and not script.commands:
             self._word(Reason.EMPTY, inside)
 
@@ -222,7 +225,13 @@ class Judge:
         self, name: str, words: list[Word], trusted: bool, only_strict: bool = False
     ) -> bool:
         """Applies the user's rules; whether one allows the command."""
-        rule = self._context.rules.strictest([word.text for word in words], name, trusted)
+        texts = [word.text for word in words]
+        rule = self._context.rules.strictest(texts, name, trusted)
+        if name == "git" and (rule is None or rule.decision == "allow"):
+            # Options before the sub-command hide it from no rule that is strict.
+            plain = [texts[0], *git_plain([text or "" for text in texts[1:]])]
+            strict = self._context.rules.strictest(plain, name, False)
+            rule = strict if strict is not None and strict.decision != "allow" else rule
         if rule is None:
             return False
         if rule.decision == "allow":

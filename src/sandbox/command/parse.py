@@ -83,10 +83,14 @@ class Refused(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What a text holds. It is understood in full only if nothing is in ``refused``."""
+    """What a text holds. It is understood in full only if nothing is in ``refused``.
+
+    ``inputs``: here-documents and strings that a shell is given as its input.
+    """
 
     commands: list[Simple]
     redirects: list[Redirect]
+    inputs: list[Word]
     refused: list[Refused]
 
 
@@ -143,7 +147,7 @@ class _Reader:
         self._runs_text = runs_text
         self._chars = None if len(self._data) == len(text) else _characters(text)
         self._end = 0  # of what has been read
-        self._script = Script([], [], [])
+        self._script = Script([], [], [], [])
 
     def read(self) -> Script:
         tree = _tree(self._data)
@@ -180,6 +184,8 @@ class _Reader:
             return []
         if kind == "comment" and not quiet and self._is_comment(node):
             return []
+        if kind == "herestring_redirect" and fed:
+            self._script.inputs.extend(self._word(child) for child in node.named_children)
         if not quiet:
             reason = Reason.ASSIGNMENT if kind.startswith("variable_") else Reason.SYNTAX
             self._refuse(reason, node.start_byte, node.end_byte, kind)
@@ -219,7 +225,7 @@ class _Reader:
             if word.text is None:
                 more.append(_Place(child, False, fed, True))
             elif len(words) == 1:
-                fed = fed or word.text.rpartition("/")[2] in self._runs_text
+                fed = fed or _name_of(word) in self._runs_text
         self._script.commands.append(Simple(words, assignments, piped, place.fed))
         return more
 
@@ -235,9 +241,10 @@ class _Reader:
                 operator = child.type
             else:
                 targets.append(self._word(child))
-        # Without a blank before it a digit is the end of a word.
         if not place.quiet:
+            # Without a blank before it a digit is the end of a word.
             self._step(node, _BETWEEN if descriptor and self._end else _BESIDE)
+            self._refuse_names(node)
         if len(targets) != 1:
             self._refuse(Reason.SYNTAX, node.start_byte, node.end_byte, "words after a target")
         if targets:
@@ -245,6 +252,12 @@ class _Reader:
         owner = words if words or not self._script.commands else self._script.commands[-1].words
         owner.extend(targets[1:])
         return [_Place(child, False, place.fed, True) for child in node.named_children]
+
+    def _refuse_names(self, node: Node) -> None:
+        """``{PATH}<f``: the braces are no word, they name a variable that is set."""
+        start = node.start_byte
+        if self._data[start - 1 : start] == b"}":
+            self._refuse(Reason.SYNTAX, start - 1, node.end_byte, "sets a variable")
 
     def _is_data(self, node: Node) -> bool:
         """Whether a here-document is only text, and ends where a shell would end it."""
@@ -274,8 +287,13 @@ class _Reader:
             return False
         if (last.start_byte, last.end_byte) != (at + len(line) - len(shown), at + len(line)):
             return False
-        self._pass(node.start_byte, _AROUND)
+        self._pass(node.start_byte, _BESIDE)
+        self._refuse_names(node)
         self._end = at + len(line)
+        commands = self._script.commands
+        if commands and commands[-1].words and _name_of(commands[-1].words[0]) in self._runs_text:
+            text = self._data[start.end_byte + 1 : at].decode()
+            self._script.inputs.append(self._word(node)._replace(text=text))
         return True
 
     def _is_comment(self, node: Node) -> bool:
@@ -312,6 +330,10 @@ class _Reader:
 
     def _refuse(self, reason: Reason, start: int, end: int, detail: str) -> None:
         self._script.refused.append(Refused(reason, self._at(start), self._at(end), detail))
+
+
+def _name_of(word: Word) -> str:
+    return (word.text or "").rpartition("/")[2]
 
 
 def _characters(text: str) -> list[int]:

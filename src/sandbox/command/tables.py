@@ -113,7 +113,7 @@ READERS: dict[str, Reader] = {
     **_one("type", "of a shell: tells what a name is", options("afptP")),
 }  # fmt: skip
 
-# Programs that a shell has in itself: their names are not looked up.
+# Programs that bash, sh and zsh all have in themselves: their names are not looked up.
 BUILTINS = names(": builtin cd command coproc echo exec false printf pwd set test time true type")
 
 
