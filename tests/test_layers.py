@@ -27,6 +27,7 @@ LADDER = (
     "entries",
     "secrets",
     "command.verdict",
+    "command.words",
     "command.parse",
     "command.options",
     "command.tables",

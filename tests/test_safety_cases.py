@@ -30,7 +30,8 @@ CASE_140 = [
 CASE_142 = [
     r"find . -maxdepth 0 -e\xec touch P \;", r"find . -e$'\x78'ec touch P \;",
     r"fi''nd . -exec touch P \;", r""""find" . '-exec' touch P ';'""", r"$'\x74ouch' P",
-    "{touch,P}", "t?uch P", "touch${IFS}P", "sort *", "sort ~/x", "sort [a-z]", "find . -e\\\nxec touch P ;",
+    "{touch,P}", "t?uch P", "touch${IFS}P", "sort *", "sort ~/x", "sort [a-z]",
+    "find . -e\\\nxec touch P ;",
 ]  # fmt: skip
 CASE_143 = [
     "rg --pre ./p x", "rg --pre=./p x", r"find . -exec touch P \;", "find . -fprint P",
@@ -68,7 +69,8 @@ SAFE = [
     "cat <<'E'\n$(touch P)\nE\n", "cat <<E\nplain\nE\n", "cat <<-'E'\n\t$(x)\n\tE\nls",
     "git log -p", "git diff -p", "git show -p HEAD", "git branch --show-current",
     "git log --oneline", "git status", "git --no-pager diff HEAD~1 -- a.py", "git diff HEAD^",
-    "ls 2>&1", "ls >/dev/null", "ls 2>/dev/null", "wc -l <f", "ls >/dev/null 2>&1", "ls &>/dev/null",
+    "ls 2>&1", "ls >/dev/null", "ls 2>/dev/null", "wc -l <f", "ls >/dev/null 2>&1",
+    "ls &>/dev/null",
     "ls", "ls -la src", "ls; pwd", "ls && cat f | head -n 5 || true", "ls # what is there",
     "# first\nls\n", "cd src && ls \\\n  -la", "grep -rn 'a b' src", "rg -n foo src | head -20",
     'grep "x" f', "fi''nd . -name '*.py'", '"find" . -type f', "sed -n 1,20p f", "sed 's/a/b/g' f",
@@ -116,16 +118,19 @@ UNSAFE = [
     "sudo ls",
 ]
 JOINED = [
-    "{}", "ls; {}", "ls;{}", "ls && {}", "ls&&{}", "ls || {}", "ls | {}", "ls |& {}", "ls & {}", "ls\n{}",
+    "{}", "ls; {}", "ls;{}", "ls && {}", "ls&&{}", "ls || {}", "ls | {}", "ls |& {}", "ls & {}",
+    "ls\n{}",
     "ls\n\n{}\n", "{}; ls", "{} && ls", "{} | cat", "{} &", "({})", "({}; ls)", "{{ {}; }}", "! {}",
     "if {}; then ls; fi", "if ls; then {}; fi", "if ls; then ls; else {}; fi",
     "while {}; do ls; done", "for i in a; do {}; done", "case x in x) {};; esac",
-    "until ls; do {}; done", "ls #\n{}", "ls # x\n{}", "# x\n{}", "f() {{ {}; }}; f", "[[ -f x ]] && {}",
+    "until ls; do {}; done", "ls #\n{}", "ls # x\n{}", "# x\n{}", "f() {{ {}; }}; f",
+    "[[ -f x ]] && {}",
     "ls \\\n; {}", "cat <<'E'\nx\nE\n{}", "cat <<'E' && {}\nx\nE\n", "cat <<'E' | {}\nx\nE\n",
     "cat <<-'E'\n\tx\n\tE\n{}", "cat <<E\nx\nE\n{}", "ls >/dev/null; {}", "ls 2>&1 | {}",
     r"echo a\ #b; {}", "echo a\\\n#b; {}", "echo 'a'#b; {}", "echo \"a\"#b; {}",
     "cat <<'E'\nx\n E\nE\n{}", "cat <<'E'\n'\nE\n{}\n'", "cat <<'E'\n\"\nE\n{} \"", "ls <f; {}",
-    "ls >/dev/null {}", "echo ''#; {}", "echo '\n'; {}", "echo \"\n\"; {}", "echo \\'; {}; echo \\'",
+    "ls >/dev/null {}", "echo ''#; {}", "echo '\n'; {}", "echo \"\n\"; {}",
+    "echo \\'; {}; echo \\'",
     "echo '\\'; {}", "echo \"\\\"\"; {}", "echo \"'\"; {}; echo \"'\"", "echo '\"'; {}; echo '\"'",
 ]  # fmt: skip
 INSIDE = [
@@ -134,7 +139,8 @@ INSIDE = [
 ]  # fmt: skip
 CARRIED = ["ls {}", "cat f {}", "FOO={} ls", "ls >{}", "cat <{}", "cat <<< {}", "cat <<E\n{}\nE\n",
            "echo hi | cat {}", "cd {}", "git log {}", "test -f {}", "[ -f {} ]", "[[ -n {} ]]",
-           "export A={}", "A={}", "A=({})", "for i in {}; do ls; done", "case {} in x) ls;; esac"]  # fmt: skip
+           "export A={}", "A={}", "A=({})", "for i in {}; do ls; done",
+           "case {} in x) ls;; esac"]  # fmt: skip
 STARTED = [
     "env {}", "env -i {}", "env A=b {}", "env -u A {}", "timeout 5 {}", "timeout -k 1 -s 9 5 {}",
     "timeout --signal=9 5 {}", "nice {}", "nice -n 5 {}", "nice -5 {}", "nohup {}", "stdbuf -oL {}",
@@ -266,16 +272,16 @@ def test_words_that_are_known_are_those_that_bash_passes(shape: str, tmp_path: P
     assert found.stdout.strip() == str(words[1:])
 
 
-LINES = (Path(__file__).parent / "safety_attacks.txt").read_text().splitlines()
-ATTACKS = [line.partition("| ")[::2] for line in LINES]
-
-
-@pytest.mark.parametrize(("said", "line"), ATTACKS)
-def test_an_attack_is_answered_as_it_was_when_it_was_looked_at(said: str, line: str) -> None:
+def test_attacks_are_answered_as_they_were_when_they_were_looked_at() -> None:
     """Each safe one of the list was looked at by a person; ⏎ stands for a newline."""
-    text = line.replace("⏎", "\n")
-    assert is_safe(text) is (said == "safe")
-    assert is_safe(["bash", "-c", text]) is (said == "safe")
+    lines = (Path(__file__).parent / "safety_attacks.txt").read_text().splitlines()
+    wrong = []
+    for said, _, line in (line.partition("| ") for line in lines):
+        text = line.replace("⏎", "\n")
+        answers = {is_safe(text), is_safe(["bash", "-c", text])}
+        if answers != {said == "safe"}:
+            wrong.append(line)
+    assert len(lines) > 500 and wrong == []
 
 
 def test_git_is_safe_only_where_its_helpers_are_off() -> None:
@@ -290,8 +296,10 @@ def test_git_is_safe_only_where_its_helpers_are_off() -> None:
 
 def test_a_name_is_trusted_only_while_no_directory_before_it_can_be_written() -> None:
     """CASE-146: a program may be put there at any time."""
-    for path in (["/work/bin", "/usr/bin"], [".", "/usr/bin"], ["", "/usr/bin"], ["/tmp", "/usr/bin"],
-                 ["/usr/bin/../../work", "/usr/bin"], ["/WORK/b", "/usr/bin"], ["/opt/linked", "/usr/bin"], []):  # fmt: skip
+    for path in (["/work/bin", "/usr/bin"], [".", "/usr/bin"], ["", "/usr/bin"], ["/tmp",
+    "/usr/bin"],
+                 ["/usr/bin/../../work", "/usr/bin"], ["/WORK/b", "/usr/bin"], ["/opt/linked",
+                 "/usr/bin"], []):  # fmt: skip
         assert assess("ls", context(path=path)).reasons == (Reason.UNTRUSTED_PROGRAM,)
     assert is_safe("ls", context(path=["/usr/bin", "/work/bin"]))
     assert not is_safe("ls", context(writable=["/usr"]))

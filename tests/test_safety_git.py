@@ -59,9 +59,12 @@ class Hostile:
         self.git(f"tag signed {made.stdout.decode().strip()}")
         (self.root / "f").write_text("two\n")
         for key, value in (
-            ("core.fsmonitor", self.helper), ("core.hooksPath", hooks), ("diff.external", self.helper),
-            ("log.showSignature", "true"), ("gpg.program", self.helper), ("core.pager", self.helper),
-            ("pager.rev-parse", self.helper), ("pager.log", self.helper), ("pager.status", self.helper),
+            ("core.fsmonitor", self.helper), ("core.hooksPath", hooks), ("diff.external",
+            self.helper),
+            ("log.showSignature", "true"), ("gpg.program", self.helper), ("core.pager",
+            self.helper),
+            ("pager.rev-parse", self.helper), ("pager.log", self.helper), ("pager.status",
+            self.helper),
             ("core.editor", self.helper), ("core.sshCommand", self.helper),
         ):  # fmt: skip
             self.git("config", key, str(value))
@@ -76,7 +79,8 @@ class Hostile:
         ours, theirs = pty.openpty()
         try:
             subprocess.run([str(GIT), *text.split()], cwd=self.root, env={**self.env, **env},
-                           stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, timeout=60)  # fmt: skip
+                           stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                           timeout=60)  # fmt: skip
         finally:
             os.close(theirs)
             os.close(ours)
@@ -119,7 +123,8 @@ def test_without_the_switches_the_same_commands_run_them(hostile: Hostile) -> No
 
 
 @pytest.mark.parametrize("line", ["rev-parse HEAD", "branch --show-current", "--no-pager remote -v",
-                                  "--no-pager config --list", "-P worktree list", "--version"])  # fmt: skip
+                                  "--no-pager config --list", "-P worktree list",
+                                  "--version"])  # fmt: skip
 def test_some_run_none_of_them_whatever_the_repository_says(hostile: Hostile, line: str) -> None:
     assert is_safe(f"git {line}", context(helpers_off=False))
     words = [word for word in line.split() if word[0] != "-"]

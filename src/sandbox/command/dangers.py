@@ -8,7 +8,7 @@ It is no wall: what a program does can be written in a thousand ways. The sandbo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from sandbox.command.options import letters_of, names
@@ -19,7 +19,7 @@ __all__ = ["FETCHERS", "INTERPRETERS", "Danger", "credential", "dangers", "disk_
 
 
 class Danger(NamedTuple):
-    """A dangerous form: any of ``letters`` or ``long``, or these first ``operands``, in any order.
+    """A dangerous form: any of ``letters`` or ``long``, these first ``operands``, or ``when``.
 
     With none of them it is every use of the program.
     """
@@ -29,6 +29,7 @@ class Danger(NamedTuple):
     letters: str = ""
     long: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()
+    when: Callable[[Sequence[str]], bool] | None = None
 
 
 def _rows(reason: Reason, why: str, programs: str) -> dict[str, tuple[Danger, ...]]:
@@ -38,6 +39,18 @@ def _rows(reason: Reason, why: str, programs: str) -> dict[str, tuple[Danger, ..
 
 def _gives(*operands: str) -> Danger:
     return Danger(Reason.CREDENTIALS, "gives out a key, token or password", operands=operands)
+
+
+def _to_device(words: Sequence[str]) -> bool:
+    return any(disk_device(word.partition("=")[2]) for word in words)
+
+
+def _to_all(words: Sequence[str]) -> bool:
+    return "-1" in words[1:]  # as the first it is a signal
+
+
+def _whole_root(words: Sequence[str]) -> bool:
+    return "/" in words and ("R" in letters_of(words) or "--recursive" in words)
 
 
 _REMOVAL, _DISK, _MACHINE = Reason.REMOVAL, Reason.DISK, Reason.MACHINE
@@ -55,9 +68,10 @@ DANGERS: dict[str, tuple[Danger, ...]] = {
     **_rows(_MACHINE, "stops the machine", "shutdown reboot halt poweroff telinit"),
     "init": (Danger(_MACHINE, "stops the machine", operands=("0",)),
              Danger(_MACHINE, "stops the machine", operands=("6",))),
-    "kill": (Danger(_MACHINE, "ends every process", long=("-1",)),),
+    "kill": (Danger(_MACHINE, "ends every process", when=_to_all),),
+    "dd": (Danger(_DISK, "writes to a device", when=_to_device),),
     "crontab": (Danger(_REMOVAL, "removes all jobs", "r"),),
-    **{name: (Danger(_MACHINE, "changes every file of the machine", operands=("*root",)),)
+    **{name: (Danger(_MACHINE, "changes every file of the machine", when=_whole_root),)
        for name in ("chmod", "chown", "chgrp")},
     **_rows(_MACHINE, "opens or closes the machine's network", "iptables ip6tables nft ufw pfctl"),
     **_rows(_MACHINE, "changes who may log in", "passwd chpasswd useradd userdel usermod visudo"),
@@ -103,8 +117,6 @@ def dangers(name: str, words: Sequence[str]) -> list[Danger]:
     if rows is None:
         if name.startswith(("mkfs.", "fsck.", "mkfs_")):
             return [Danger(_DISK, "makes or destroys file systems")]
-        if name == "dd" and any(disk_device(word.partition("=")[2]) for word in words):
-            return [Danger(_DISK, "writes to a device")]
         return []
     letters = letters_of(words)
     operands = [word for word in words if word[:1] != "-"]
@@ -112,10 +124,10 @@ def dangers(name: str, words: Sequence[str]) -> list[Danger]:
 
 
 def _has(row: Danger, words: Sequence[str], letters: set[str], operands: list[str]) -> bool:
+    if row.when is not None:
+        return row.when(words)
     if not (row.letters or row.long or row.operands):
         return True
-    if row.operands == ("*root",):
-        return "/" in operands and bool(letters & {"R"} or "--recursive" in words)
     if row.operands and tuple(operands[: len(row.operands)]) == row.operands:
         return True
     if not letters.isdisjoint(row.letters):

@@ -237,7 +237,7 @@ _DANGERS: dict[str, tuple[_Form, ...]] = {
                     "--prune")),
              _Form(_HISTORY, "overwrites what others have", operand="+"),
              _Form(_HISTORY, "deletes what others have", operand=":")),
-    "reset": (_Form(_DISCARD, "changes files back", long=("--hard", "--merge", "--keep")),),
+    "reset": (_Form(_DISCARD, "changes files back", long=("--hard", "--merge")),),
     "clean": (_Form(_DISCARD, "removes files", "f", ("--force",)),),
     "checkout": (_Form(_DISCARD, "changes files back", "f", ("--force", "--")),
                  _Form(_DISCARD, "changes files back", operand=".")),
@@ -258,9 +258,12 @@ _DANGERS: dict[str, tuple[_Form, ...]] = {
     "gc": (_Form(_HISTORY, "drops what undoes mistakes", long=("--prune",)),),
     "prune": (_Form(_HISTORY, "drops what undoes mistakes"),),
     "worktree": (_Form(_DISCARD, "removes a work tree", "f", ("--force",)),),
-    "rm": (_Form(Reason.REMOVAL, "forced, or whole trees", "fr", ("--force",)),),
+    "rm": (_Form(Reason.REMOVAL, "forced", "f", ("--force",)),),
     "credential": (_Form(Reason.CREDENTIALS, "gives out passwords"),),
 }  # fmt: skip
+
+
+_STAGED, _WORKTREE = names("--staged -S"), names("--worktree -W -SW -WS")  # of restore
 
 
 def git_danger(words: Sequence[str]) -> list[_Form]:
@@ -268,6 +271,8 @@ def git_danger(words: Sequence[str]) -> list[_Form]:
     at, _ = _globals(words)
     forms = _DANGERS.get(words[at], ()) if at < len(words) else ()
     rest = words[at + 1 :]
+    if words[at : at + 1] == ["restore"] and not _STAGED.isdisjoint(rest):
+        return [form for form in forms if not _WORKTREE.isdisjoint(rest)]
     return [form for form in forms if _has(form, rest)]
 
 

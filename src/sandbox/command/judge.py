@@ -8,9 +8,10 @@ from sandbox.command.context import Context
 from sandbox.command.dangers import FETCHERS, INTERPRETERS, credential, dangers, disk_device
 from sandbox.command.git import git_danger, git_plain, git_strange, git_wants_helpers
 from sandbox.command.options import names
-from sandbox.command.parse import Redirect, Simple, Word, parse
+from sandbox.command.parse import Redirect, Simple, parse
 from sandbox.command.tables import BUILTINS, CHECKS
 from sandbox.command.verdict import Cause, Reason
+from sandbox.command.words import Word
 from sandbox.command.wrappers import SHELLS, WRAPPERS, script_of, unwrap
 
 __all__ = ["Judge"]
@@ -121,6 +122,8 @@ class Judge:
         for text in inner.texts:
             if text.text is not None:
                 self.text(text.text, text, depth + 1)
+        if row.joins:
+            self._joined(inner.words, depth)
         if inner.words or inner.assignments:
             rest = command._replace(words=inner.words, assignments=inner.assignments)
             self._simple(rest, depth + 1, in_shell and name in ("command", "time", "builtin"))
@@ -152,10 +155,13 @@ class Judge:
     def _evaluated(self, name: str, words: list[Word], depth: int) -> None:
         """``eval`` and ``trap``: their words are text."""
         self._span(Reason.PROGRAM, words, "its words are run as text")
-        given = words[1:] if name == "eval" else words[1:2]
-        known = [word.text for word in given if word.text is not None]
-        if known and len(known) == len(given):
-            whole = words[0]._replace(start=given[0].start, end=given[-1].end)
+        self._joined(words[1:] if name == "eval" else words[1:3], depth)
+
+    def _joined(self, words: list[Word], depth: int) -> None:
+        """Judges words that become one text, as far as they are known."""
+        known = [word.text for word in words if word.text is not None and word.text != "--"]
+        if known:
+            whole = words[0]._replace(end=words[-1].end)
             self.text(" ".join(known), whole, depth + 1)
 
     def _find(self, command: Simple, depth: int, in_shell: bool) -> None:

@@ -20,8 +20,9 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser, Tree
 
 from sandbox.command.verdict import Reason
+from sandbox.command.words import Word, value_of
 
-__all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "Word", "parse"]
+__all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "parse"]
 
 TEXT_MAX = 32 * 1024  # bytes
 _NODES_MAX = 8000
@@ -34,22 +35,7 @@ _GROUPS = frozenset({"program", "list", "redirected_statement", "pipeline"})
 _BETWEEN = re.compile(rb"[ \t]+(?:\\\n[ \t]*)*")  # words of one command
 _BESIDE = re.compile(rb"(?:[ \t]+(?:\\\n[ \t]*)*)?")  # a command and its redirections
 _AROUND = re.compile(rb"(?:[ \t\n]|[ \t]\\\n)*(?:(?:&&|\|\|?|;)(?:[ \t\n]|\\\n)*)?")  # commands
-_PLAIN = re.compile(r"[\w@%+:,./-]+")  # as it stands
-# Pieces of a word; what begins with none of them is changed by the shell.
-_PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\$`]|\\.)*)"|\\([^\n])|([\w@%+:,./=!^~#{}-]+)""", re.S)
-_IN_QUOTES = re.compile(r'\\([$`"\\\n])')
-_TILDE = re.compile(r"^[~=#]|[=:]~")  # of bash; a leading = or # of zsh
-_BRACES = re.compile(r"\{[^}]*(?:,|\.\.)")
 _SPLICE = "$", "`", "\\"  # what an unquoted here-document changes
-
-
-class Word(NamedTuple):
-    """A word: ``text`` as the program gets it, None where only the shell will know it."""
-
-    text: str | None
-    raw: str
-    start: int
-    end: int
 
 
 class Simple(NamedTuple):
@@ -110,33 +96,6 @@ def parse(text: str, runs_text: frozenset[str] = frozenset()) -> Script:
     looks at that. ``runs_text`` are the programs whose arguments and input are code.
     """
     return _Reader(text, runs_text).read()
-
-
-def value_of(raw: str) -> str | None:
-    """What a word is after the shell has removed its quotes; None if it does more than that."""
-    if _PLAIN.fullmatch(raw):
-        return raw
-    parts: list[str] = []
-    bare: list[str] = []  # the same with what is quoted blanked, for what counts only unquoted
-    at = 0
-    while at < len(raw):
-        piece = _PIECE.match(raw, at)
-        if piece is None:
-            return None
-        single, double, escaped, plain = piece.groups()
-        if plain is not None:
-            parts.append(plain)
-        elif double is not None:
-            unfolded = _IN_QUOTES.sub(lambda one: one[1] if one[1] != "\n" else "", double)
-            parts.append(unfolded)
-        else:
-            parts.append(single if single is not None else escaped)
-        bare.append(plain if plain is not None else "'")
-        at = piece.end()
-    shape = "".join(bare)
-    if not shape or _TILDE.search(shape) or _BRACES.search(shape):
-        return None
-    return "".join(parts)
 
 
 class _Reader:

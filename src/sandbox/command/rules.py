@@ -26,7 +26,8 @@ class Rule:
     """A prefix of words and what is decided about commands that begin with it.
 
     - ``prefix``: the words; a tuple in the place of a word has its alternatives.
-    - ``decision``: ``"allow"``, ``"ask"`` or ``"forbid"``; ``justification``: why, for whoever asks.
+    - ``decision``: ``"allow"``, ``"ask"`` or ``"forbid"``.
+    - ``justification``: why, for whoever is asked or refused.
     - ``match``, ``not_match``: commands, as shell text, that it must, or must not, apply to.
 
     A first word without a slash is a program's name: ``allow`` then needs a program that no

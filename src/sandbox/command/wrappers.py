@@ -11,8 +11,8 @@ import re
 from typing import NamedTuple
 
 from sandbox.command.options import names
-from sandbox.command.parse import Word
 from sandbox.command.verdict import Reason
+from sandbox.command.words import Word
 
 __all__ = ["SHELLS", "WRAPPERS", "Inner", "Wrapper", "script_of", "unwrap"]
 
@@ -37,6 +37,7 @@ class Wrapper(NamedTuple):
     operands: int = 0
     assigns: bool = False
     text: str = ""
+    joins: bool = False
     reason: Reason | None = None
 
 
@@ -52,7 +53,7 @@ _ROOT = Reason.PRIVILEGES
 _OTHER = Reason.WRAPPER
 
 WRAPPERS: dict[str, Wrapper] = {
-    "env": _row("changes the environment", "i", "u", "ignore-environment unset=",
+    "env": _row("changes the environment", "iv", "u", "ignore-environment unset=",
                 assigns=True, text="S"),
     "timeout": _row("ends it after a time", "v", "ks",
                     "foreground preserve-status verbose kill-after= signal=", operands=1),
@@ -66,7 +67,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "xargs": _row("adds words that are not known", "0rtpxo", "adEIiLlnPs",
                   "null no-run-if-empty verbose interactive exit open-tty max-args= max-procs="
                   " max-lines= max-chars= delimiter= arg-file= replace=", reason=_OTHER),
-    "parallel": _row("adds words that are not known", "0kqXm", "jNLnIaP", "jobs=", reason=_OTHER),
+    "parallel": _row("adds words that are not known", "0kqXm", "jNLnIaP", "jobs=",
+                     joins=True, reason=_OTHER),
     "exec": _row("of a shell: in the shell's place", "cl", "a", reason=_OTHER),
     "builtin": _row("of a shell: the builtin", reason=_OTHER),
     "noglob": _row("of zsh", reason=_OTHER),
@@ -74,7 +76,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "coproc": _row("of a shell: in the background", reason=_OTHER),
     "busybox": _row("a program of many", reason=_OTHER),
     "toybox": _row("a program of many", reason=_OTHER),
-    "watch": _row("again and again", "bcdegtx", "n", "interval=", reason=_OTHER),
+    "watch": _row("again and again", "bcdegtx", "n", "interval=", joins=True, reason=_OTHER),
     "flock": _row("locks a file", "eFnosux", "wEc", operands=1, text="c", reason=_OTHER),
     "script": _row("records a terminal", "aefq", "cIOBT", "command= quiet", text="c",
                    reason=_OTHER),
@@ -129,9 +131,9 @@ def unwrap(words: list[Word], row: Wrapper) -> Inner:
     ended = False
     while at < len(words):
         text = words[at].text
-        if text is not None and not ended and text == "--":
-            ended = True
-        elif text is not None and not ended and text.startswith("-") and text != "-":
+        if text is not None and not ended and text in ("--", "-"):  # env - and su - have a meaning
+            ended = text == "--"
+        elif text is not None and not ended and text.startswith("-"):
             taken, known = _option(text, row)
             value = words[at + taken - 1] if at + taken <= len(words) else words[at]
             if text[:2] != "--" and set(text[1:]) & set(row.text):
@@ -203,7 +205,8 @@ def script_of(words: list[Word], name: str) -> _Shell:
         reads_input |= "s" in letters
         if "l" in letters or text == "--login":
             login = word
-        if letters.endswith("o") and words[at : at + 1]:
+        takes = letters[-1:] in ("o", "O") or text in ("--rcfile", "--init-file")
+        if takes and at < len(words):
             if words[at].text != "pipefail":
                 strange = strange or words[at]
             at += 1
