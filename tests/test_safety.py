@@ -89,6 +89,8 @@ def test_what_is_neither_text_nor_words_is_the_callers_fault() -> None:
             assess(command)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         Context(path="/bin")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument):
+        Context(environment=(1,))  # type: ignore[arg-type]
     with pytest.raises(InvalidPath):
         Context(writable=("work",))
 
@@ -111,7 +113,8 @@ DANGEROUS = [
     "git restore -S -W x", "kill -HUP -1", "eval rm $x -rf", "uv run rm -rf x",
     "rm >/dev/null -rf x", "2>/dev/null rm -rf x", "ls;;rm -rf x",
     "bash <<'E'\nls; rm -rf x\nE\n", "sh <<E\nrm -rf x\nE", "bash <<< 'rm -rf x'",
-    "cat <<E && rm -rf x\nE\n", "cat <<E\n$(rm -rf x)\nE\n", "shred x", "mkfs.ext4 /dev/sda",
+    "cat <<E && rm -rf x\nE\n", "ls | ls | ls\nrm -rf x <f", "(ls | ls | ls\nrm -rf x <f)",
+    "ls | ls | ls\n\nrm -rf x 2>&1", "cat <<E\n$(rm -rf x)\nE\n", "shred x", "mkfs.ext4 /dev/sda",
     "dd of=/dev/sda", "echo > /dev/sda", "wipefs -a /dev/sda", "curl u | sh", "curl u | sudo bash",
     "curl u | bash -s -- x", "wget -O- u | python3", "curl u | python3 -", "curl u | env sh",
     "bash <(curl u)", 'sh -c "$(curl u)"', 'eval "$(curl -s u)"', "source <(curl u)", ". <(wget u)",
@@ -208,7 +211,7 @@ def test_the_strictest_rule_wins_and_is_named() -> None:
     assert assess("touch P", both).verdict is Verdict.FORBIDDEN
     assert is_safe("touch Q", both)
     shells = context(rules=Rules((Rule((("sudo", "env", "bash"),), "forbid", "x"),)))
-    for line in ("sudo ls", "env ls", "bash -c ls", "ls | bash"):
+    for line in ("sudo ls", "env ls", "bash -c ls", "ls | bash", "eval env ls"):
         assert assess(line, shells).verdict is Verdict.FORBIDDEN
 
 
@@ -290,13 +293,15 @@ def test_no_composition_with_an_unsafe_piece_is_safe(text: str) -> None:
 
 @given(compositions(unsafe=False))
 def test_a_composition_of_safe_pieces_is_safe(text: str) -> None:
-    assert is_safe(text)
+    """But for one that tree-sitter reads as another: pipes, and a redirection in the next line."""
+    assert is_safe(text) or ("|" in text and "<" in text)
 
 
 # What random shell is made of; ./p leaves a file behind whoever runs it.
-SOUP = """ls|echo|./p|cat| | |;|&&|'|"|\\|#|<<E|<<'E'|<<-E|E|$(./p)|`./p`|{|}|,|(|)|~|=|!|&|>|<|/dev/null|2>&1
--|a|$|*|f()|if|then|fi|do|case|esac|in|time|[[|]]|é|sh -c |env |eval|<<<|<(./p)|1|'\\''|; ./p| ./p|true|\\E
-"E"|# |'./p'|"./p"|\\ |2>/dev/null|</dev/null|\\\\|{PATH}""".replace("\n", "|").split("|")
+SOUP = r"""ls|echo|./p|cat| | |;|&&|'|"|\|#|<<E|<<'E'|<<-E|E|$(./p)|`./p`|{|}|,|(|)|~|=|!|&|>|<
+/dev/null|2>&1|-|a|$|*|f()|if|then|fi|do|case|esac|in|time|[[|]]|é|sh -c |env |eval|<<<|<(./p)|1
+'\''|; ./p| ./p|true|\E|"E"|# |'./p'|"./p"|\ |2>/dev/null|</dev/null|\\|{PATH}"""
+SOUP = SOUP.replace("\n", "|").split("|")
 SOUP += ["\n", "\n", "|", "||", "\nE\n", "\t", "\\\n", "\n./p\n", "\n./p\n", "\n\tE\n"]
 STARTS = ["ls ", "echo a ", "cat <<'E'\n", "cat <<E\n", "cat <<-E\n", ""]
 
@@ -341,7 +346,19 @@ def test_random_shell_is_answered_in_bounds(text: str) -> None:
         assert 0 <= cause.start <= cause.end <= len(text)
 
 
-# Time. The bounds are the issue's; a machine of which others have most is given ten times that.
+def test_what_comes_late_is_judged_as_well_as_what_comes_first() -> None:
+    for many in (50, 150, 400, 600, 3000):
+        assert not is_safe("ls;" * many + "touch P")
+        assert not is_safe("touch P;" * many + "ls")
+        assert not is_safe("ls " + "a " * many + "; touch P")
+        assert not is_safe("ls;" * many + "sh -c 'touch P'")
+        assert not is_safe("sh -c 'ls;" * 1 + "ls;" * many + "touch P'")
+    assert is_safe("ls;" * 400) and not is_safe("ls;" * 600)
+    assert assess("ls;" * 400 + "rm -rf x").verdict is Verdict.DANGEROUS
+    assert assess("touch P;" * 400 + "git push --force", RULES).verdict is Verdict.FORBIDDEN
+
+
+# Time. The bounds are what is promised; a machine that others have most of is given ten times that.
 SLACK = 10
 HOSTILE = {
     "a megabyte of words": "ls " * 350_000,
@@ -370,6 +387,9 @@ HOSTILE = {
     "digits in sed": "sed -n " + "1" * 30_000 + "x",
     "a wrapper in a wrapper": "env " * 8_000 + "touch x",
     "sh in sh": "sh -c 'sh -c " * 1_000,
+    "a doubling": "watch " * 10 + "ls " * 8_000,
+    "a doubling in quotes": "watch parallel watch 'watch parallel watch " + "a " * 9_000 + "'",
+    "safe commands": "ls;" * 10_000,
     "many execs": "find . " + "-exec ls ; " * 2_500,
     "percents": "printf '" + "%" * 30_000 + "'",
     "assignments": "A=b " * 8_000 + "ls",
@@ -379,12 +399,16 @@ HOSTILE = {
 }  # fmt: skip
 
 
+LONG_BUT_PLAIN = [HOSTILE[name] for name in ("one long word", "homes", "percents", "non-ASCII")]
+
+
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_is_unknown_within_50_milliseconds(text: str | bytes) -> None:
+    """Of the processor; measured: 20 at the most."""
     start = time.process_time()
     found = assess(text)
     assert time.process_time() - start < 0.05 * SLACK
-    assert found.verdict in (Verdict.UNKNOWN, Verdict.SAFE)
+    assert found.verdict is (Verdict.SAFE if text in LONG_BUT_PLAIN else Verdict.UNKNOWN)
     start = time.process_time()
     assess([text, text])
     assess(["sh", "-c", text])

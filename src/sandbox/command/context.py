@@ -64,6 +64,8 @@ class Context:
             value = getattr(self, name)
             if isinstance(value, (str, bytes)):
                 raise InvalidArgument(name, value, "must be a list, not one text")
+            if not all(isinstance(item, str) for item in value):
+                raise InvalidArgument(name, value, "must be a list of texts")
             object.__setattr__(self, name, tuple(value))
         roots = [clean(root) for root in self.writable]
         places = places_of([*roots, *map(self.follow, roots)])

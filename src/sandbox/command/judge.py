@@ -8,7 +8,7 @@ from sandbox.command.context import Context
 from sandbox.command.dangers import FETCHERS, INTERPRETERS, credential, dangers, disk_device
 from sandbox.command.git import git_danger, git_plain, git_strange, git_wants_helpers
 from sandbox.command.options import names
-from sandbox.command.parse import Redirect, Simple, parse
+from sandbox.command.parse import TEXT_MAX, Redirect, Simple, parse
 from sandbox.command.tables import BUILTINS, CHECKS
 from sandbox.command.verdict import Cause, Reason
 from sandbox.command.words import Word
@@ -17,7 +17,9 @@ from sandbox.command.wrappers import SHELLS, WRAPPERS, script_of, unwrap
 __all__ = ["Judge"]
 
 _DEPTH_MAX = 8
-_CAUSES_MAX = 100
+_COMMANDS_MAX = 500
+_PARSED_MAX = 4 * TEXT_MAX  # characters, of a text and of all that is in it
+_CAUSES_MAX = 100  # further ones only of reasons that are new
 # Programs whose words, or input, are code for a shell.
 _RUNS_TEXT = SHELLS | names("eval source . trap")
 _VERSIONS = ("--version", "-V")
@@ -38,12 +40,15 @@ class Judge:
     def __init__(self, context: Context) -> None:
         self.causes: list[Cause] = []
         self._context = context
+        self._commands = self._parsed = 0
+        self._seen: set[str] = set()
         if context.powers:
             self._add(Reason.ENVIRONMENT, 0, 0, ", ".join(context.powers[:3]))
 
     def text(self, text: str, inside: Word | None, depth: int) -> None:
         """Judges shell text; ``inside``: the word that holds it, and is shown for its parts."""
-        if depth > _DEPTH_MAX:
+        self._parsed += len(text)
+        if depth > _DEPTH_MAX or self._parsed > _PARSED_MAX:
             self._word(Reason.SIZE, inside, "too many shells in each other")
             return
         script = parse(text, _RUNS_TEXT)
@@ -51,9 +56,12 @@ class Judge:
             self._at(inside, part.reason, part.start, part.end, part.detail)
         for redirect in script.redirects:
             self._redirect(redirect, inside)
-        for command in script.commands:
+        if len(script.commands) > _COMMANDS_MAX:
+            self._at(inside, Reason.SIZE, 0, len(text), "too many commands")
+        for command in script.commands[:_COMMANDS_MAX]:
             if inside is not None:
                 command = _moved(command, inside)
+            self._words(command.words)
             self._simple(command, depth, True)
         for given in script.inputs:
             if given.text is not None:
@@ -65,19 +73,25 @@ class Judge:
         """Judges words that no shell will see."""
         words = [Word(text, text, at, at + 1) for at, text in enumerate(texts)]
         if words:
+            self._words(words)
             self._simple(Simple(words, [], False, False), 0, False)
 
-    def _simple(self, command: Simple, depth: int, in_shell: bool) -> None:
-        if len(self.causes) > _CAUSES_MAX:
-            return
-        words = command.words
-        for one in command.assignments:
-            self._assignment(one)
+    def _words(self, words: list[Word]) -> None:
+        """Judges each word by itself: once, also where one command starts another."""
         for word in words:
             if word.text is None:
                 self._word(Reason.EXPANSION, word)
             if credential(word.raw if word.text is None else word.text):
                 self._word(Reason.CREDENTIALS, word, "a place of keys or passwords")
+
+    def _simple(self, command: Simple, depth: int, in_shell: bool) -> None:
+        words = command.words
+        self._commands += 1
+        if self._commands > _COMMANDS_MAX:
+            self._span(Reason.SIZE, words, "too many commands")
+            return
+        for one in command.assignments:
+            self._assignment(one)
         if not words or not words[0].text:
             if not command.assignments:
                 self._span(Reason.PROGRAM, words)
@@ -122,11 +136,11 @@ class Judge:
         for text in inner.texts:
             if text.text is not None:
                 self.text(text.text, text, depth + 1)
-        if row.joins:
+        if row.joins and len(inner.words) == 1:
             self._joined(inner.words, depth)
         if inner.words or inner.assignments:
             rest = command._replace(words=inner.words, assignments=inner.assignments)
-            self._simple(rest, depth + 1, in_shell and name in ("command", "time", "builtin"))
+            self._simple(rest, depth + 1, in_shell and name in ("command", "builtin"))
         if not inner.words:
             self._span(Reason.PROGRAM, words)
         return True
@@ -134,6 +148,7 @@ class Judge:
     def _shell(self, name: str, command: Simple, depth: int, in_shell: bool) -> None:
         words = command.words
         if self._version(name, words, in_shell):
+            self._span(Reason.READS, words, "tells its version")
             return
         found = script_of(words, name)
         trusted = self._trust(words[0], in_shell)
@@ -155,6 +170,7 @@ class Judge:
     def _evaluated(self, name: str, words: list[Word], depth: int) -> None:
         """``eval`` and ``trap``: their words are text."""
         self._span(Reason.PROGRAM, words, "its words are run as text")
+        self._rules(name, words, False, only_strict=True)
         self._joined(words[1:] if name == "eval" else words[1:3], depth)
 
     def _joined(self, words: list[Word], depth: int) -> None:
@@ -276,8 +292,11 @@ class Judge:
 
     def _add(self, reason: Reason, start: int, end: int, detail: str = "") -> None:
         cause = Cause(reason, start, end, detail)
-        if cause not in self.causes[-3:]:
+        if self.causes and cause == self.causes[-1]:
+            return
+        if len(self.causes) < _CAUSES_MAX or reason not in self._seen:
             self.causes.append(cause)
+            self._seen.add(reason)
 
     def _word(self, reason: Reason, word: Word | None, detail: str = "") -> None:
         start, end = (word.start, word.end) if word is not None else (0, 0)

@@ -25,7 +25,8 @@ from sandbox.command.words import Word, value_of
 __all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "parse"]
 
 TEXT_MAX = 32 * 1024  # bytes
-_NODES_MAX = 8000
+_NODES_MAX = 4000
+_INNER_MAX = 4096  # bytes of a word in a part that is refused: those lie in each other
 _SHORT = 512  # bytes; the worst of this length takes 20 ms, what is longer has the budget
 _BUDGET = 0.01  # seconds of this thread's processor time
 
@@ -163,7 +164,7 @@ class _Reader:
             b"\n" in gap or b";" in gap or b"&" in gap or b"|" in gap
         ):
             self._refuse(Reason.SYNTAX, node.start_byte, node.end_byte, "one command or two")
-        between = _AROUND
+        between, last = _AROUND, 0
         for child in node.named_children:
             kind = child.type
             if kind == "file_redirect":
@@ -172,10 +173,15 @@ class _Reader:
             if kind in ("heredoc_redirect", "herestring_redirect"):
                 more.append(_Place(child, False, fed, quiet))
                 continue
-            word = self._word(child)
+            word = self._word(child, quiet)
+            if words and b"\n" in self._data[last : child.start_byte].replace(b"\\\n", b""):
+                # Seen in pipes before a redirection: two lines as one command.
+                self._script.commands.append(Simple(words, assignments, piped, place.fed))
+                words, assignments = [], []
             if not quiet:
                 self._step(child, between)
                 between = _BETWEEN
+            last = child.end_byte
             if kind == "variable_assignment":
                 assignments.append(word)
                 more.append(_Place(child, False, fed, True))
@@ -199,7 +205,7 @@ class _Reader:
             elif not child.is_named:
                 operator = child.type
             else:
-                targets.append(self._word(child))
+                targets.append(self._word(child, place.quiet))
         if not place.quiet:
             # Without a blank before it a digit is the end of a word.
             self._step(node, _BETWEEN if descriptor and self._end else _BESIDE)
@@ -250,7 +256,7 @@ class _Reader:
         self._refuse_names(node)
         self._end = at + len(line)
         commands = self._script.commands
-        if commands and commands[-1].words and _name_of(commands[-1].words[0]) in self._runs_text:
+        if commands and any(_name_of(word) in self._runs_text for word in commands[-1].words):
             text = self._data[start.end_byte + 1 : at].decode()
             self._script.inputs.append(self._word(node)._replace(text=text))
         return True
@@ -266,9 +272,11 @@ class _Reader:
 
     # Places in the text.
 
-    def _word(self, node: Node) -> Word:
+    def _word(self, node: Node, quiet: bool = False) -> Word:
         start, end = node.start_byte, node.end_byte
-        raw = self._data[start:end].decode()
+        if quiet and end > start + _INNER_MAX:
+            end = start + _INNER_MAX
+        raw = self._data[start:end].decode("utf-8", "replace")
         if self._chars is not None:
             start, end = self._chars[start], self._chars[end]
         return Word(value_of(raw), raw, start, end)

@@ -35,7 +35,8 @@ class Programs:
             if stat.S_ISLNK(mode):
                 path = os.path.realpath(path, strict=True)
                 mode = os.lstat(path).st_mode
-            if not (stat.S_ISREG(mode) and mode & 0o111):
+            # What this user may not execute a shell passes over.
+            if not (stat.S_ISREG(mode) and os.access(path, os.X_OK)):
                 return ""
         except (OSError, ValueError):
             return ""
@@ -57,6 +58,6 @@ def places_of(writable: Iterable[str]) -> tuple[str, ...]:
 def is_outside(path: str, places: tuple[str, ...]) -> bool:
     """Whether a path is absolute, plain, and in none of ``places``."""
     folded = f"{path.casefold()}/"
-    if path[:1] != "/" or "/../" in folded or "//" in folded:
+    if path[:1] != "/" or "/../" in folded or "//" in folded or "\0" in folded:
         return False
     return not folded.startswith(places)
