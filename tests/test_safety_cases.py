@@ -241,6 +241,13 @@ def test_an_option_is_not_hidden_behind_a_dash_that_another_takes_as_its_value()
         assert is_safe(line) is line.startswith("grep")
 
 
+def test_a_dash_behind_an_operand_makes_no_option_of_a_file_to_write() -> None:
+    """`xxd in -p` writes a file of that name; uniq of some systems does too."""
+    for line in ("xxd in -p", "xxd - -p", "uniq in -c", "uniq in --", "uniq -- in -c"):
+        assert not is_safe(line)
+    assert is_safe("xxd -p in") and is_safe("uniq -c in") and is_safe("uniq -c -- in")
+
+
 @pytest.mark.parametrize("quoting", QUOTINGS)
 def test_a_program_is_found_however_it_is_quoted(quoting: object) -> None:
     for program, rest in (("touch", "P"), ("python3", "x"), ("make", "")):

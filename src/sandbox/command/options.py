@@ -50,18 +50,19 @@ def first_strange(words: Sequence[str], table: Options) -> int | None:
         return None
     operands = 0
     for index, word in enumerate(words):
-        if word == "--":
+        # Where operands are counted, each word behind the first is one: not all sort them out.
+        is_option = word.startswith("-") and word != "-" and not (operands and table.operands)
+        if word == "--" and is_option:
             continue
-        if word.startswith("--"):
-            if word.partition("=")[0] not in table.long:
-                return index
-        elif word.startswith("-") and word != "-":
-            if not _is_cluster(word, table):
-                return index
-        else:
+        if not is_option:
             operands += 1
             if table.operands is not None and operands > table.operands:
                 return index
+        elif word.startswith("--"):
+            if word.partition("=")[0] not in table.long:
+                return index
+        elif not _is_cluster(word, table):
+            return index
     return None
 
 
