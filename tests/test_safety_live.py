@@ -11,18 +11,12 @@ import pytest
 
 from sandbox.command import HELPERS_OFF, Context, Verdict, assess_command_safety
 
+# Those that have a form that writes or starts something, and words of which such forms are made.
 # Not date and hostname: a mistake in their rows would change the machine.
-PROGRAMS = """sort uniq xxd diff base64 base32 find sed awk grep rg cut tr wc head od paste fold comm
-cmp join column strings file tree jq seq stat du ls cat nl md5sum cksum env timeout nice stdbuf test
-printf echo expr numfmt hexdump which realpath readlink git git git git"""
-GIT = """status diff log show branch tag stash grep blame ls-files cat-file config remote reflog
-rev-parse worktree shortlog describe rev-list diff-tree name-rev show-ref merge-base ls-tree"""
-WORDS = """f f P ./p - -- -o -oP --output=P --output -t -k1 -k -n -r -u -i -e -f -w -c -d -p -s -z -x
--l -a -v -q -h 1 p 1p {print} s/a/b/ --help -name -exec ; {} -print -delete -fprint --ext-diff
---textconv HEAD --stat -D --list -m x -b -C -S -T -O -E -I -U -R -g --cached --all --format=%H +%s -L
---pre=./p --compress-program=./p --files0-from=f --get user.name a=b -1 -5 %s --check -vS ls
---name-only -P --contains --sort=x --no-pager -y -j --debug --color --merged drop expire add A list
-show"""
+PROGRAMS = "sort uniq xxd find sed awk rg base64 file tree diff env printf git"
+GIT = "status diff log show branch tag stash grep config reflog worktree remote"
+WORDS = """f P -o -oP --output=P -n -r -p -u -- - p w,P 1wP {print} -delete -fprint -exec ./p ; -D
+-d -i -e --pre=./p --list --ext-diff -z list"""
 
 
 def everything(root: Path) -> dict[Path, tuple[int, int]]:
@@ -30,7 +24,7 @@ def everything(root: Path) -> dict[Path, tuple[int, int]]:
     return {path: (info.st_size, info.st_mtime_ns) for path, info in found if not path.is_dir()}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_is_safe_changes_no_file(seed: int, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("a\nb\n")
     (tmp_path / "p").write_text("#!/bin/sh\ntouch ran\n")
@@ -45,11 +39,11 @@ def test_what_is_safe_changes_no_file(seed: int, tmp_path: Path) -> None:
     context = Context(path=tuple(env["PATH"].split(":")), writable=(str(tmp_path),),
                       git_helpers_off=True)  # fmt: skip
     choose, before, ran = random.Random(seed), everything(tmp_path), 0
-    while ran < 150:
+    while ran < 300:
         words = [choose.choice(programs)]
         if words == ["git"]:
             words.append(choose.choice(git))
-        words += choose.choices(more, k=choose.randint(1, 4))
+        words += choose.choices(more, k=choose.randint(1, 3))
         if assess_command_safety(words, context).verdict is Verdict.SAFE:
             subprocess.run(words, cwd=tmp_path, env=env | HELPERS_OFF, stdin=subprocess.DEVNULL,
                            capture_output=True, timeout=60)  # fmt: skip
