@@ -12,6 +12,7 @@ import pytest
 import secrets_page
 
 import sandbox
+import sandbox.command
 from sandbox.cli.run import command as run_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,7 +88,16 @@ def test_each_command_of_the_readme_is_one(line: str, tmp_path: Path) -> None:
 
 def test_the_reference_has_every_public_name() -> None:
     text = (ROOT / "docs/reference.md").read_text()
-    assert [name for name in sandbox.__all__ if not re.search(rf"\b{name}\b", text)] == []
+    names = [*sandbox.__all__, *sandbox.command.__all__]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_reference_has_every_verdict_with_its_reasons() -> None:
+    text = (ROOT / "docs/reference.md").read_text()
+    for verdict in sandbox.command.Verdict:
+        (row,) = re.findall(rf"^\| `{verdict}` \|.*\| (.*) \|$", text, re.MULTILINE)
+        reasons = [one for one in sandbox.command.Reason if one.verdict is verdict]
+        assert row == " ".join(f"`{reason}`" for reason in reasons)
 
 
 @pytest.mark.parametrize("kind", [sandbox.Result, sandbox.Denial, sandbox.Limits, sandbox.Sandbox])

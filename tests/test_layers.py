@@ -26,6 +26,20 @@ LADDER = (
     "environ",
     "entries",
     "secrets",
+    "command.verdict",
+    "command.words",
+    "command.parse",
+    "command.options",
+    "command.tables",
+    "command.programs",
+    "command.wrappers",
+    "command.dangers",
+    "command.git",
+    "command.rules",
+    "command.context",
+    "command.judge",
+    "command.assess",
+    "command",
     "policy",
     "presets",
     "denial",
@@ -165,6 +179,8 @@ HEAVY = (
     "psutil",
     "msgspec",
     "tree_sitter",
+    "tree_sitter_bash",
+    "sandbox.command",
     "asyncio",
     "importlib.metadata",
     "subprocess",
@@ -327,6 +343,29 @@ def test_importing_sandbox_brings_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == []
+
+
+def test_running_a_command_brings_nothing_that_assesses_one(tmp_path: Path) -> None:
+    heavy = [name for name in HEAVY if name.startswith(("tree", "sandbox.command"))]
+    program = (
+        f"import sys, sandbox; sandbox.run('true'); print(*(set({heavy!r}) & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", [])
+
+
+def test_one_module_knows_the_parser_of_shell_text() -> None:
+    users = {
+        name
+        for name, path in modules().items()
+        if any(used.split(".")[0].startswith("tree_sitter") for used in imports(path))
+    }
+    assert users == {"command.parse"}
 
 
 @pytest.mark.parametrize("path", sorted(CORE.glob("*.[ch]")), ids=lambda path: path.name)

@@ -1,0 +1,175 @@
+"""Forms of commands that destroy, give away, or need more than a sandbox has.
+
+The table is the truth. Here the name of a program is enough, wherever it lies, an abbreviated
+option counts, and so does what only may be an option: to ask once too often is the smaller mistake.
+It is no wall: what a program does can be written in a thousand ways. The sandbox is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from sandbox.command.options import letters_of, names
+from sandbox.command.verdict import Reason
+from sandbox.secrets import SECRETS
+
+__all__ = ["FETCHERS", "INTERPRETERS", "Danger", "credential", "dangers", "disk_device"]
+
+
+class Danger(NamedTuple):
+    """A dangerous form: any of ``letters`` or ``long``, these first ``operands``, or ``when``.
+
+    With none of them it is every use of the program.
+    """
+
+    reason: Reason
+    why: str
+    letters: str = ""
+    long: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    when: Callable[[Sequence[str]], bool] | None = None
+
+
+def _rows(reason: Reason, why: str, programs: str) -> dict[str, tuple[Danger, ...]]:
+    """Programs of which every use is dangerous."""
+    return {name: (Danger(reason, why),) for name in names(programs)}
+
+
+def _gives(*operands: str) -> Danger:
+    return Danger(Reason.CREDENTIALS, "gives out a key, token or password", operands=operands)
+
+
+def _to_device(words: Sequence[str]) -> bool:
+    return any(disk_device(word.partition("=")[2]) for word in words)
+
+
+def _to_all(words: Sequence[str]) -> bool:
+    return "-1" in words[1:]  # as the first it is a signal
+
+
+def _whole_root(words: Sequence[str]) -> bool:
+    return "/" in words and ("R" in letters_of(words) or "--recursive" in words)
+
+
+_REMOVAL, _DISK, _MACHINE = Reason.REMOVAL, Reason.DISK, Reason.MACHINE
+_DAEMON, _ROOT, _CREDENTIALS = Reason.DAEMON, Reason.PRIVILEGES, Reason.CREDENTIALS
+
+DANGERS: dict[str, tuple[Danger, ...]] = {
+    "rm": (Danger(_REMOVAL, "forced, or whole trees", "frR", ("--force", "--recursive")),),
+    **_rows(_REMOVAL, "overwrites what it removes", "shred srm wipe"),
+    "find": (Danger(_REMOVAL, "removes what it finds", long=("-delete",)),),
+    "rsync": (Danger(_REMOVAL, "removes files", long=("--delete", "--remove-source-files")),),
+    **_rows(_DISK, "makes or destroys file systems", "mkfs mke2fs mkswap mkdosfs newfs wipefs"),
+    **_rows(_DISK, "changes partitions and volumes", "fdisk sfdisk gdisk sgdisk cfdisk parted"),
+    **_rows(_DISK, "changes partitions and volumes", "cryptsetup lvremove vgremove pvremove mdadm"),
+    **_rows(_DISK, "changes partitions and volumes", "diskutil zpool blkdiscard hdparm badblocks"),
+    **_rows(_MACHINE, "stops the machine", "shutdown reboot halt poweroff telinit"),
+    "init": (Danger(_MACHINE, "stops the machine", operands=("0",)),
+             Danger(_MACHINE, "stops the machine", operands=("6",))),
+    "kill": (Danger(_MACHINE, "ends every process", when=_to_all),),
+    "dd": (Danger(_DISK, "writes to a device", when=_to_device),),
+    "crontab": (Danger(_REMOVAL, "removes all jobs", "r"),),
+    **{name: (Danger(_MACHINE, "changes every file of the machine", when=_whole_root),)
+       for name in ("chmod", "chown", "chgrp")},
+    **_rows(_MACHINE, "opens or closes the machine's network", "iptables ip6tables nft ufw pfctl"),
+    **_rows(_MACHINE, "changes who may log in", "passwd chpasswd useradd userdel usermod visudo"),
+    **_rows(_ROOT, "changes mounts", "mount umount fusermount swapon swapoff"),
+    **_rows(_ROOT, "changes the kernel", "insmod rmmod modprobe kexec sysctl setcap"),
+    **_rows(_DAEMON, "asks a container daemon", "docker docker-compose podman nerdctl ctr"),
+    **_rows(_DAEMON, "asks the manager of services", "systemctl service launchctl loginctl"),
+    **_rows(_DAEMON, "asks the manager of services", "rc-service initctl supervisorctl"),
+    **_rows(_DAEMON, "asks a machine daemon", "virsh multipass flatpak snap at batch"),
+    **_rows(Reason.SYSTEM_PACKAGES, "a package manager of the system",
+            "apt apt-get aptitude dpkg dnf yum rpm zypper pacman apk brew port emerge nix-env"),
+    **_rows(_CREDENTIALS, "gives out a password", "secret-tool lpass pass gopass"),
+    "security": tuple(_gives(word) for word in ("find-generic-password", "find-internet-password",
+                                                "dump-keychain", "export")),
+    "gpg": (Danger(_CREDENTIALS, "gives out private keys",
+                   long=("--export-secret-keys", "--export-secret-subkeys")),),
+    "ssh-keygen": (Danger(_CREDENTIALS, "reads private keys", "ye"),),
+    "ssh-add": (Danger(_CREDENTIALS, "lists or loads keys"),),
+    "gh": (_gives("auth", "token"), Danger(_CREDENTIALS, "shows a token", long=("--show-token",))),
+    "glab": (_gives("auth", "token"),),
+    "gcloud": (_gives("auth", "print-access-token"), _gives("auth", "print-identity-token")),
+    "az": (_gives("account", "get-access-token"),),
+    "aws": (_gives("configure", "get"), _gives("configure", "export-credentials"),
+            _gives("sts", "get-session-token")),
+    "kubectl": (Danger(_CREDENTIALS, "shows keys", long=("--raw",)), _gives("get", "secret"),
+                _gives("get", "secrets")),
+    "op": (_gives("read"), _gives("item")),
+    "bw": (_gives("get"),),
+    "vault": (_gives("read"), _gives("kv")),
+    "keyring": (_gives("get"),),
+}  # fmt: skip
+
+# Programs that fetch what others may have written, and those that run text of their input.
+FETCHERS = names("curl wget fetch http https aria2c lynx ftp nc ncat socat")
+INTERPRETERS = re.compile(
+    r"(?:python|pypy|perl|ruby|node|deno|bun|php|lua|luajit|Rscript|osascript|tclsh|guile)[\d.]*"
+)
+
+
+def dangers(name: str, words: Sequence[str]) -> list[Danger]:
+    """The dangerous forms in a command; ``words`` are what follows the program's ``name``."""
+    rows = DANGERS.get(name)
+    if rows is None:
+        if name.startswith(("mkfs.", "fsck.", "mkfs_")):
+            return [Danger(_DISK, "makes or destroys file systems")]
+        return []
+    letters = letters_of(words)
+    operands = [word for word in words if word[:1] != "-"]
+    return [row for row in rows if _has(row, words, letters, operands)]
+
+
+def _has(row: Danger, words: Sequence[str], letters: set[str], operands: list[str]) -> bool:
+    if row.when is not None:
+        return row.when(words)
+    if not (row.letters or row.long or row.operands):
+        return True
+    if row.operands and tuple(operands[: len(row.operands)]) == row.operands:
+        return True
+    if not letters.isdisjoint(row.letters):
+        return True
+    return any(_abbreviates(word, whole) for word in words for whole in row.long)
+
+
+def _abbreviates(word: str, whole: str) -> bool:
+    """Whether a word is a long option, or a beginning of it that a program may take for it."""
+    name = word.partition("=")[0]
+    return name == whole or (name[:2] == "--" and len(name) > 2 and whole.startswith(name))
+
+
+_DEVICE = re.compile(r"/dev/(?:[shvx]v?d[a-z]|nvme|mmcblk|r?disk|dm-|md\d|mapper/|loop|sr\d|mem)")
+
+
+def disk_device(path: str) -> bool:
+    """Whether a path is a disk's."""
+    return path.startswith("/dev/") and _DEVICE.match(path) is not None
+
+
+def _alternatives(paths: Iterable[str]) -> str:
+    return "|".join(re.escape(path) for path in sorted(set(paths)))
+
+
+# Names that are secrets wherever they stand, and all of the table's below somebody's HOME.
+_ANYWHERE = _alternatives(
+    names(""".ssh .aws .gnupg .netrc .git-credentials .pgpass .kube .password-store .bash_history
+    .zsh_history .vault-token .pypirc id_rsa id_dsa id_ecdsa id_ed25519""")
+)
+_HOME = r"(?:~[\w.-]*|\$\{?HOME\}?|/root|/home/[^/]+|/Users/[^/]+)"
+_SECRET = re.compile(
+    rf"(?:^|[/=@:,\"'])(?:{_ANYWHERE})(?=$|[/:,\"'])"
+    rf"|{_HOME}/+(?:{_alternatives([row.path for row in SECRETS])})(?=$|[/:,\"'])"
+    r"|/etc/(?:g?shadow|sudoers)|/etc/ssh/ssh_host_|/etc/ssl/private"
+    r"|/proc/[^/]+/(?:environ|mem)(?=$|[\"'])",
+    re.IGNORECASE,
+)
+
+
+def credential(word: str) -> bool:
+    """Whether a word names a place of keys or passwords."""
+    if "." not in word and "/" not in word and "id_" not in word:
+        return False
+    return _SECRET.search(word) is not None
