@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -37,6 +36,9 @@ class Face:
 
     def one(self, words: Words) -> str:
         raise NotImplementedError
+
+    def prepare(self, count: int) -> None:
+        """Before so many commands are timed."""
 
     def many(self, words: Words, count: int, most: int) -> Times:
         """That many commands, so many in flight: the nanoseconds of each."""
@@ -179,11 +181,10 @@ class BatchWorkspaces(Batch):
     def where(self) -> None:
         return None
 
-    def many(self, words: Words, count: int, most: int) -> Times:
+    def prepare(self, count: int) -> None:
         self.paths = [self.dock / str(next(self.numbers)) for _ in range(count)]
         for path in self.paths:
             path.mkdir(parents=True)
-        return super().many(words, count, most)
 
     def commands(self, words: Words, count: int, began: dict[int, int]) -> Iterator[Any]:
         for number in range(count):
@@ -194,14 +195,18 @@ class BatchWorkspaces(Batch):
 class Aio(Held):
     """``aio.Sandbox.run``."""
 
-    def many(self, words: Words, count: int, most: int) -> Times:
+    def __init__(self, work: str) -> None:
+        super().__init__(work)
         from sandbox import aio
 
-        async def all_of_them() -> Times:
-            async with aio.Sandbox(self.policy) as box:
-                return await awaited(lambda: box.run(words, cwd=self.work), count, most)
+        self.awaited = aio.Sandbox(self.policy)
 
-        return asyncio.run(all_of_them())
+    def many(self, words: Words, count: int, most: int) -> Times:
+        return asyncio.run(awaited(lambda: self.awaited.run(words, cwd=self.work), count, most))
+
+    def close(self) -> None:
+        self.awaited.close()
+        super().close()
 
 
 class DropIn(Held):
@@ -366,9 +371,9 @@ FACES: dict[str, type[Face]] = {
     "asyncio subprocess": AsyncioSubprocess,
     "sandbox.run": Run,
     "Sandbox.run": Held,
-    "run_many, one sandbox": Batch,
-    "run_many, one each": BatchEach,
-    "run_many, a workspace each": BatchWorkspaces,
+    "run_many (one sandbox)": Batch,
+    "run_many (a sandbox each)": BatchEach,
+    "run_many (a workspace each)": BatchWorkspaces,
     "aio.Sandbox.run": Aio,
     "subprocess.run(policy=)": DropIn,
     "subprocess.run(sandbox=)": Joined,
@@ -384,10 +389,12 @@ FACES: dict[str, type[Face]] = {
 
 def held() -> dict[str, int]:
     """What must not grow; ``resident``: bytes, at the most until now."""
+    # Not getrusage: its maximum is inherited from who has started this program.
+    status = Path("/proc/self/status").read_text()
     return {
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
-        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "resident": int(status.split("VmHWM:")[1].split()[0]) * 1024,
     }
 
 
@@ -401,10 +408,11 @@ def serve(name: str, work: str) -> None:
     for line in sys.stdin:
         order = json.loads(line)
         words, count, most = order["words"], order.get("count", 0), order.get("most", 1)
-        began = time.perf_counter_ns()
         answer: dict[str, Any]
         try:
             if count:
+                face.prepare(count)
+                began = time.perf_counter_ns()
                 taken = face.many(words, count, most)
                 answer = {"times": taken, "wall": time.perf_counter_ns() - began, **held()}
             else:

@@ -115,6 +115,10 @@ def _docker(program: str, work: str) -> list[str]:
     return [*words, "-w", work, "alpine"]
 
 
+def _runsc(program: str, work: str) -> list[str]:
+    return [program, "--network=none", "do", "--cwd", work, "--"]
+
+
 CLI: dict[str, tuple[str, Callable[[str, str], list[str]]]] = {
     "bubblewrap": ("bwrap", _bwrap),
     "nsjail": ("nsjail", _nsjail),
@@ -125,6 +129,7 @@ CLI: dict[str, tuple[str, Callable[[str, str], list[str]]]] = {
     "hlyn": ("hlyn", _hlyn),
     "docker": ("docker", _docker),
     "podman": ("podman", _docker),
+    "runsc": ("runsc", _runsc),
 }
 
 

@@ -43,7 +43,7 @@ COMMAND = ["/bin/true"]
 IN_FLIGHT = (1, 2, 8, 64, 512)
 SECONDS = 0.8  # of one turn, as long as it takes no fewer commands than are in flight
 MOST_COMMANDS = 2000
-SLOW = 20.0  # floors: what takes longer is not asked for hundreds at a time
+SLOW = 25.0  # floors: what takes longer is asked for one at a time only, or this took hours
 STANDARD = ("posix_spawn", "subprocess.run", "asyncio subprocess")
 PROCESSES = 2 * (os.cpu_count() or 1)  # of the floor, at the most
 
@@ -136,7 +136,13 @@ def by_floor(
             if env is not None:  # the floor gives its own
                 given[4:4] = ["/usr/bin/env", *(f"{name}={value}" for name, value in env.items())]
             running.append(
-                subprocess.Popen(given, stdout=subprocess.PIPE, text=True, cwd="/var/tmp")
+                subprocess.Popen(
+                    given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    cwd="/var/tmp",
+                )
             )
         taken = [int(line) for one in running for line in one.communicate()[0].split()]
         wall = time.perf_counter_ns() - began
@@ -164,14 +170,25 @@ def plainly(words: list[str], env: dict[str, str], work: str) -> Callable[[Seque
 
 
 def launchers(place: Path, work: str, floor: Path) -> Iterator[Row]:
-    """``sandcore-exec``, in each isolation."""
+    """``sandcore-exec``, in each isolation.
+
+    Compiled for each turn: some peers leave directories of protected names in the workspace, and a
+    policy that was compiled before that is refused.
+    """
     file = str(place / "policy.scx")
-    compile_file(sandbox.workspace_write(), file, work)
+
+    def anew(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*given: Any) -> Any:
+            compile_file(sandbox.workspace_write(), file, work)
+            return act(*given)
+
+        return acting
+
     for isolation in ("landlock", "namespaces"):
         words = [launcher_path(), "--policy", file, "--isolation", isolation, "--"]
-        name = f"sandcore-exec, {isolation}"
-        turn = by_floor(floor, [*words, *COMMAND])
-        yield Row(name, "ours", turn, plainly(words, ENV, work))
+        name = f"sandcore-exec ({isolation})"
+        turn = anew(by_floor(floor, [*words, *COMMAND]))
+        yield Row(name, "ours", turn, anew(plainly(words, ENV, work)))
 
 
 @contextmanager
@@ -261,13 +278,13 @@ def inner(table: list[Row], work: str, rounds: int) -> None:
 
 def measure(table: list[Row], rounds: int, in_flight: Sequence[int], console: Console) -> None:
     """Rounds by turns; the first one finds out how long each takes, and is not counted."""
-    floor = table[0]
+    floor, slow = table[0], set[str]()
     for most in in_flight:
         counts: dict[str, int] = {}
         for number in range(rounds + 1):
             base: Turn | None = None
             for row in table:
-                if row.failed or (number and not counts.get(row.name)):
+                if row.failed or row.name in slow:
                     continue
                 count = counts.get(row.name) or max(most, 8)
                 try:
@@ -281,8 +298,9 @@ def measure(table: list[Row], rounds: int, in_flight: Sequence[int], console: Co
                 each = turn.wall / count
                 if number == 0:
                     fits = int(SECONDS * 1e9 / each)
-                    slow = each > SLOW * base.wall / max(len(base.times), 1) and most > 8
-                    counts[row.name] = 0 if slow else min(max(fits, most, 8), MOST_COMMANDS)
+                    counts[row.name] = min(max(fits, most, 8), MOST_COMMANDS)
+                    if most > 1 and each > SLOW * base.wall / max(len(base.times), 1):
+                        slow.add(row.name)
                     continue
                 middle = statistics.median(base.times)
                 times = sorted(turn.times)
@@ -371,7 +389,8 @@ def main() -> None:
     given = parser.parse_args()
     place = ROOT / "build" / "peers"
     python = peers.install(place) if given.install else place / "bin" / "python"
-    console = Console()
+    # What is no terminal has no width that a table would have to fit in.
+    console = Console(width=None if sys.stdout.isatty() else 180)
     rounds, flights = (2, IN_FLIGHT[:3]) if given.quick else (5, IN_FLIGHT)
     # Neither in /tmp nor in /var/tmp, which some peers hide.
     home = Path(tempfile.mkdtemp(prefix="versus-", dir=ROOT / "build"))

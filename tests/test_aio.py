@@ -321,6 +321,17 @@ def test_forgotten_streams_are_closed(run: Runner, workspace: Path) -> None:
     run(body)
 
 
+@pytest.mark.parametrize("name", ["pty", "text"])
+def test_what_is_not_awaited_is_refused(run: Runner, workspace: Path, name: str) -> None:
+    async def body() -> None:
+        async with aio.Sandbox(workspace_write(), workspace=workspace) as box:
+            how: Any = {name: True}
+            with pytest.raises(InvalidArgument, match="is not awaited"):
+                await box.popen("true", **how)
+
+    run(body)
+
+
 def test_a_process_is_killed_at_the_end_of_its_context(run: Runner, workspace: Path) -> None:
     mark = new_mark()
 

@@ -72,6 +72,38 @@ def test_an_endless_source_is_asked_only_for_what_there_is_room_for(box: Sandbox
     found.close()  # type: ignore[attr-defined]
 
 
+def test_what_is_over_is_given_while_the_source_takes_its_time(box: Sandbox) -> None:
+    """There is room for all of them, and none waits until all have come."""
+    happened: list[str] = []
+
+    def source() -> Iterator[list[str]]:
+        for i in range(3):
+            time.sleep(0.4)
+            happened.append(f"asked {i}")
+            yield ["true"]
+
+    for done in run_many(source(), sandbox=box, concurrency=8):
+        happened.append(f"given {done.index}")
+    assert happened.index("given 0") < happened.index("asked 2")
+
+
+def test_one_command_is_no_list_of_them(box: Sandbox) -> None:
+    with pytest.raises(InvalidArgument, match="is one command"):
+        run_many("echo x", sandbox=box)
+
+
+@pytest.mark.parametrize("name", ["text", "timeuot"])
+def test_an_option_that_is_none_is_refused_before_anything_runs(box: Sandbox, name: str) -> None:
+    how: dict[str, object] = {name: 1}
+    for act in (
+        lambda: run_many(["true"], sandbox=box, **how),  # type: ignore[arg-type]
+        lambda: Command.of("true", **how),  # type: ignore[arg-type]
+        lambda: Pool(sandbox=box, **how),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=name):
+            act()
+
+
 def test_nothing_runs_before_somebody_asks(box: Sandbox, workspace: Path) -> None:
     found = run_many(["touch made"], sandbox=box)
     time.sleep(0.1)
@@ -325,6 +357,25 @@ def test_a_pool_that_ends_lets_them_end(isolation: str, workspace: Path) -> None
         futures = [pool.submit(f"sleep 0.1; echo {i}") for i in range(6)]
     assert [future.result(0).out for future in futures] == [f"{i}\n" for i in range(6)]
     wait_for(lambda: fds() <= before[0] and threads() <= before[1])
+
+
+def test_an_exception_ends_a_pool_with_all_that_runs(box: Sandbox) -> None:
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError), Pool(sandbox=box, concurrency=2) as pool:
+        futures = [pool.submit("sleep 60 & sleep 60") for _ in range(4)]
+        wait_for(lambda: futures[1].running())
+        raise ZeroDivisionError
+    assert time.monotonic() - began < 30
+    assert [future.result(0).signal for future in futures[:2]] == [signal.SIGKILL] * 2
+    assert all(future.cancelled() for future in futures[2:])
+
+
+def test_a_killed_pool_takes_more(box: Sandbox) -> None:
+    with Pool(sandbox=box, concurrency=1) as pool:
+        first = pool.submit("sleep 60")
+        pool.kill()
+        assert first.result(30).signal == signal.SIGKILL
+        assert pool.submit("echo on").result(30).out == "on\n"
 
 
 def test_a_callback_may_submit(box: Sandbox) -> None:

@@ -277,8 +277,9 @@ class Sandbox:
 
     async def popen(self, args: Args, **how: Unpack[PopenOptions]) -> Process:
         """Starts a command that goes on: see ``sandbox.Sandbox.popen``. Streams are of bytes."""
-        if how.get("pty"):
-            raise InvalidArgument("pty", how["pty"], "is not awaited", "sandbox.Sandbox.popen")
+        for name in ("pty", "text"):
+            if how.get(name):
+                raise InvalidArgument(name, True, "is not awaited", "sandbox.Sandbox.popen")
         ours, theirs = {"stdin": -1, "stdout": -1, "stderr": -1}, []
         try:
             for name in ours:

@@ -8,6 +8,7 @@ thread waits for a command; the engine's does, for all.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Unpack
@@ -19,7 +20,7 @@ from sandbox.flights import Flight, Flights
 from sandbox.live import Sandbox, checked
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
-from sandbox.request import Args, RunOptions, working_directory
+from sandbox.request import Args, RunOptions, check_names, working_directory
 from sandbox.result import Result
 from sandbox.shared import Shelf
 
@@ -28,15 +29,22 @@ __all__ = ["Boxes", "Command", "Done", "Failures", "concurrency_of", "run_many"]
 Failures = Literal["keep", "stop", "raise"]
 _PER_CORE = 4
 _AHEAD = 8  # times the concurrency: how far a command may be over before the one that is waited for
+_ASKING = 0.01  # seconds for which commands are asked for before what is over is given
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One of many, with what is its own: ``workspace``, and options as for ``Sandbox.run``."""
+    """One of many, with what is its own: ``workspace``, and options as for ``Sandbox.run``.
+
+    Raises ``TypeError`` for an option that is none. ``Command.of`` takes them as keywords.
+    """
 
     args: Args
     workspace: Any = None
     how: RunOptions = field(default_factory=lambda: RunOptions())
+
+    def __post_init__(self) -> None:
+        check_names(self.how)
 
     @classmethod
     def of(cls, args: Args, workspace: Any = None, **how: Unpack[RunOptions]) -> Command:
@@ -139,10 +147,11 @@ class _Batch:
     def given(self) -> Iterator[Done]:
         """What came of each."""
         while True:
-            self._fill()
-            if not self._begun and not self._over:
+            may_wait = self._fill()
+            if may_wait and not self._begun and not self._over:
                 return
-            for flight in self._flights.over(0.0 if self._has_one() else None):
+            at_once = self._has_one() or not may_wait
+            for flight in self._flights.over(0.0 if at_once else None):
                 done = _done(flight, self._begun.pop(flight.token))
                 self._over[done.index] = done
             while self._has_one():
@@ -154,15 +163,18 @@ class _Batch:
         """Whether there is one to be given."""
         return self._next in self._over if self._ordered else bool(self._over)
 
-    def _fill(self) -> None:
-        """Starts what there is room for."""
+    def _fill(self) -> bool:
+        """Starts what there is room for; false: there is more, which takes its time to come."""
+        until = time.monotonic() + _ASKING
         while (
             self._more and len(self._begun) < self._most and len(self._over) < self._most * _AHEAD
         ):
+            if time.monotonic() > until:
+                return False
             index, command = next(self._source, (-1, ""))
             if index < 0:
                 self._more = False
-                return
+                break
             try:
                 flight = self._boxes.start(self._flights, command, self._how, index)
             except SandboxException as error:
@@ -172,6 +184,7 @@ class _Batch:
                 self._over[index] = _done(flight, command)
             else:
                 self._begun[index] = command
+        return True
 
 
 def _done(flight: Flight, command: Args | Command) -> Done:
@@ -196,7 +209,8 @@ def run_many(
     """Runs many commands, so many at a time, and gives what came of each as it comes.
 
     ``commands``: any iterable, also one without an end: it is asked for the next one when there is
-    room for it. Each is as for ``run``, or a ``Command`` with a workspace and options of its own.
+    room for it, and while it is asked no result is given: one that waits for those is for a
+    ``Pool``. Each is as for ``run``, or a ``Command`` with a workspace and options of its own.
 
     - ``policy``, ``workspace``: as for ``Sandbox``; ``workspace`` is for those that name none.
       ``sandbox``: all run in this one instead, and see what others leave there.
@@ -214,8 +228,12 @@ def run_many(
 
     An iterator: nothing runs before it is asked, and what runs when it is closed or dropped is
     ended. Where nobody asks for a while, what runs goes on, and no more is started.
-    Raises ``InvalidArgument``, and what ``commands`` raises, after the others were ended.
+    Raises ``InvalidArgument``, ``TypeError`` for an option that is none, and what ``commands``
+    raises, after the others were ended.
     """
+    check_names(how)
+    if isinstance(commands, (str, bytes)):
+        raise InvalidArgument("commands", commands, "is one command", "a list of them")
     most = concurrency_of(concurrency)
     if failures not in ("keep", "stop", "raise"):
         raise InvalidArgument("failures", failures, "is none of keep, stop, raise")

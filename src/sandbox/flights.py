@@ -177,11 +177,16 @@ class Flights:
         if flight in self._going and flight.job is not None:
             self._engine.kill(flight.job)
 
+    def kill_all(self) -> None:
+        """Ends all that are under way; they are over when they are dead."""
+        for flight in list(self._going):
+            self.kill(flight)
+
     def close(self) -> None:
         """Ends all of them, and waits for that. Idempotent; a forked copy leaves them alone."""
         mine = self._owner == os.getpid()
-        for flight in list(self._going) if mine else ():
-            self.kill(flight)
+        if mine:
+            self.kill_all()
         while mine and (len(self._engine) or self._taken):
             self.over(None)
         self._going.clear()

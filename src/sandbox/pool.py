@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
+from types import TracebackType
 from typing import Any, Unpack
 
 from sandbox.backends.choose import choose
@@ -18,7 +19,7 @@ from sandbox.errors import InvalidArgument
 from sandbox.flights import Flight, Flights
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
-from sandbox.request import Args, RunOptions
+from sandbox.request import Args, RunOptions, check_names
 from sandbox.result import Result
 
 __all__ = ["Pool"]
@@ -29,7 +30,8 @@ class Pool(Executor):
 
     Parameters as for ``run_many``: ``policy``, ``workspace`` and ``workspaces``, or ``sandbox``;
     ``concurrency``; and options as for ``Sandbox.run``, for all commands. A context manager: at its
-    end all have run. For one process: a forked copy has none of its threads.
+    end all have run, unless an exception ends it, such as Ctrl-C: then they are ended, too. For one
+    process: a forked copy has none of its threads.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Pool(Executor):
         concurrency: int | None = None,
         **how: Unpack[RunOptions],
     ) -> None:
+        check_names(how)
         self._most = concurrency_of(concurrency)
         self._how = how
         self._boxes = Boxes(policy, sandbox, workspace, workspaces, self._most)
@@ -51,6 +54,16 @@ class Pool(Executor):
         self._ending = False
         self._thread = threading.Thread(target=self._serve, name="sandbox.Pool", daemon=True)
         self._thread.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        self.shutdown()
 
     def submit(  # type: ignore[override]
         self, args: Args | Command, /, workspace: Any = None, **how: Unpack[RunOptions]
@@ -97,11 +110,20 @@ class Pool(Executor):
         with self._changed:
             self._ending = True
             if cancel_futures:
-                while self._waiting:
-                    self._waiting.pop()[1].cancel()
+                self._cancel()
             self._changed.notify()
         if wait:
             self._thread.join()
+
+    def kill(self) -> None:
+        """Ends what runs, whose results say so, and cancels what waits. Takes more commands."""
+        with self._changed:
+            self._cancel()
+            self._flights.kill_all()
+
+    def _cancel(self) -> None:
+        while self._waiting:
+            self._waiting.pop()[1].cancel()
 
     def _start(self) -> list[Flight]:
         """Starts what there is room for. Those that are over at once are to be told of."""

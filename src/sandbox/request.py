@@ -29,6 +29,7 @@ __all__ = [
     "RunOptions",
     "candidates",
     "check_given",
+    "check_names",
     "check_options",
     "check_popen",
     "encode_words",
@@ -84,14 +85,19 @@ _OPTIONS = frozenset(RunOptions.__annotations__)
 _POPEN_OPTIONS = frozenset(PopenOptions.__annotations__)
 
 
+def check_names(how: RunOptions) -> None:
+    """Raises ``TypeError`` for an option of a command that is none."""
+    unknown = how.keys() - _OPTIONS
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
+
+
 def check_options(how: RunOptions) -> None:
     """Refuses what means nothing: unknown options, times that are no times, no fds.
 
     Raises ``InvalidArgument``, ``InvalidLimit``, and ``TypeError`` for an option that is none.
     """
-    unknown = how.keys() - _OPTIONS
-    if unknown:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
+    check_names(how)
     timeout, limits = how.get("timeout"), how.get("limits")
     if timeout is not None and not isinstance(timeout, PolicyLimit):
         check_seconds("timeout", timeout)
