@@ -25,7 +25,7 @@ from sandbox.command.words import Word, value_of
 __all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "parse"]
 
 TEXT_MAX = 32 * 1024  # bytes
-_NODES_MAX = 4000
+_NODES_MAX = 2000
 _INNER_MAX = 4096  # bytes of a word in a part that is refused: those lie in each other
 _SHORT = 512  # bytes; the worst of this length takes 20 ms, what is longer has the budget
 _BUDGET = 0.01  # seconds of this thread's processor time
