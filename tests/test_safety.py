@@ -110,7 +110,7 @@ DANGEROUS = [
     "flock f -c 'rm -rf x'", "su - root -c 'rm -rf x'", "watch -n 1 'rm -rf x'",
     "env -vS 'rm -rf x'",
     "bash -O extglob -c 'rm -rf x'", "bash --rcfile x -c 'rm -rf x'", "trap -- 'rm -rf x' EXIT",
-    "git restore -S -W x", "kill -HUP -1", "eval rm $x -rf", "uv run rm -rf x",
+    "git restore -S -W x", "kill -HUP -1", "eval rm $x -rf",
     "rm >/dev/null -rf x", "2>/dev/null rm -rf x", "ls;;rm -rf x",
     "bash <<'E'\nls; rm -rf x\nE\n", "sh <<E\nrm -rf x\nE", "bash <<< 'rm -rf x'",
     "cat <<E && rm -rf x\nE\n", "ls | ls | ls\nrm -rf x <f", "(ls | ls | ls\nrm -rf x <f)",
@@ -177,6 +177,15 @@ def test_a_rule_allows_what_is_unknown() -> None:
                  "/usr/bin/npm test", "'npm' \"test\" -v", "./gradlew build"):  # fmt: skip
         assert not is_safe(line)
         assert is_safe(line, RULES), line
+
+
+def test_two_lines_that_the_parser_takes_for_one_command_are_two() -> None:
+    """tree-sitter-bash 0.25: behind two pipes, if an operator or a redirection follows."""
+    for tail in ("ls && ls", "head <f", "ls 2>/dev/null"):
+        assert is_safe(f"ls | ls | ls\n{tail}")
+    for tail in ("touch P && ls", "touch P <f", "sort -oP <f", "-oP && ls"):
+        assert not is_safe(f"ls | ls | sort\n{tail}")
+        assert not is_safe(f"ls | ls | sort # x\n{tail}")
 
 
 def test_a_rule_allows_no_more_than_it_says() -> None:
@@ -293,8 +302,7 @@ def test_no_composition_with_an_unsafe_piece_is_safe(text: str) -> None:
 
 @given(compositions(unsafe=False))
 def test_a_composition_of_safe_pieces_is_safe(text: str) -> None:
-    """But for one that tree-sitter reads as another: pipes, and a redirection in the next line."""
-    assert is_safe(text) or ("|" in text and "<" in text)
+    assert is_safe(text)
 
 
 # What random shell is made of; ./p leaves a file behind whoever runs it.
@@ -404,7 +412,7 @@ LONG_BUT_PLAIN = [HOSTILE[name] for name in ("one long word", "homes", "percents
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_is_unknown_within_50_milliseconds(text: str | bytes) -> None:
-    """Of the processor; measured: 20 at the most."""
+    """Of the processor; measured: 25 at the most."""
     start = time.process_time()
     found = assess(text)
     assert time.process_time() - start < 0.05 * SLACK

@@ -194,7 +194,9 @@ class Judge:
             self._started(command._replace(words=words[start:]), depth, in_shell)
 
     def _started(self, command: Simple, depth: int, in_shell: bool) -> None:
-        if command.words and depth < _DEPTH_MAX:
+        if depth >= _DEPTH_MAX:
+            self._span(Reason.SIZE, command.words, "too many commands in each other")
+        elif command.words:
             self._simple(command._replace(assignments=[], piped=False), depth + 1, False)
 
     # What a command is.

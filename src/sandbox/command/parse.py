@@ -25,7 +25,7 @@ from sandbox.command.words import Word, value_of
 __all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "parse"]
 
 TEXT_MAX = 32 * 1024  # bytes
-_NODES_MAX = 4000
+_NODES_MAX = 2000
 _INNER_MAX = 4096  # bytes of a word in a part that is refused: those lie in each other
 _SHORT = 512  # bytes; the worst of this length takes 20 ms, what is longer has the budget
 _BUDGET = 0.01  # seconds of this thread's processor time
@@ -170,14 +170,19 @@ class _Reader:
             if kind == "file_redirect":
                 more += self._redirect(_Place(child, piped, fed, quiet), words)
                 continue
+            if kind == "comment":
+                last = child.end_byte
+                if not (quiet or self._is_comment(child)):
+                    self._refuse(Reason.SYNTAX, child.start_byte, last, kind)
+                continue
             if kind in ("heredoc_redirect", "herestring_redirect"):
                 more.append(_Place(child, False, fed, quiet))
                 continue
             word = self._word(child, quiet)
             if words and b"\n" in self._data[last : child.start_byte].replace(b"\\\n", b""):
-                # Seen in pipes before a redirection: two lines as one command.
+                # Seen behind pipes: two lines as one command. For every shell they are two.
                 self._script.commands.append(Simple(words, assignments, piped, place.fed))
-                words, assignments = [], []
+                words, assignments, between = [], [], _AROUND
             if not quiet:
                 self._step(child, between)
                 between = _BETWEEN

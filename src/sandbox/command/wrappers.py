@@ -89,8 +89,6 @@ WRAPPERS: dict[str, Wrapper] = {
                     reason=_OTHER),
     "bwrap": _row("another sandbox", reason=_OTHER),
     "firejail": _row("another sandbox", reason=_OTHER),
-    "uv": _row("makes an environment first", operands=1, reason=_OTHER),
-    "poetry": _row("makes an environment first", operands=1, reason=_OTHER),
     "sudo": _row("as another user", "AbEHiKklnPSsVv", "CDghpRrTtUu",
                  "preserve-env login non-interactive shell user= group= chdir= host= prompt=",
                  assigns=True, reason=_ROOT),
