@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,21 +13,14 @@ import click
 from sandbox.cli.text import complain
 from sandbox.environ import Environment
 from sandbox.errors import InvalidArgument
+from sandbox.limits import size
 from sandbox.paths import has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
-__all__ = ["command_argument", "network_option", "policy_of", "policy_options", "size"]
+__all__ = ["command_argument", "network_option", "policy_of", "policy_options"]
 
 Command = Callable[..., Any]
-
-
-def size(text: str) -> int:
-    """A number of bytes, or of 1024, 1024², 1024³ with K, M, G behind it. Raises ``ValueError``."""
-    found = re.fullmatch(r"(\d+)([KMG]?)", text, re.ASCII | re.IGNORECASE)
-    if found is None:
-        raise ValueError(f"{text!r} is no size, such as 512M")
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
 
 
 NETWORKS = ("none", "loopback", "full")

@@ -1,0 +1,203 @@
+"""Which profiles count, and what they come to.
+
+Layers, the lowest first: built in; the user's `sandbox.toml`; a profile that the user names; the
+project's `sandbox.toml`, in the workspace. A file that is named and lies in the workspace is the
+project's too: a command may have written it. Everything is read once, here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+
+from sandbox.entries import Access, Special
+from sandbox.errors import InvalidProfile
+from sandbox.paths import clean
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import MODES
+from sandbox.profile.compose import Composed, compose
+from sandbox.profile.reading import invalid, near, read_source
+from sandbox.profile.settings import settings_of
+from sandbox.profile.tighten import tightened
+from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
+from sandbox.profile.widths import is_wider
+from sandbox.profile.where import (
+    PROFILE,
+    in_workspace,
+    profile_names,
+    project_file,
+    user_file,
+    user_profile,
+)
+
+__all__ = ["file_of", "load"]
+
+_DEPTH_MAX = 8  # of extends
+_REFUSED = "it would allow more, and the project is not trusted"
+
+
+def load(
+    name: str | None = None,
+    workspace: str | None = None,
+    mode: Mode | None = None,
+    *,
+    user: bool = True,
+    project: bool = True,
+) -> Profile:
+    """The profile that is in force in a workspace; see ``sandbox.load_profile``.
+
+    ``user``, ``project``: whether the files that count without being named do.
+    """
+    work = clean(os.path.abspath(workspace if workspace is not None else os.getcwd()))
+    reader = _Reader(work)
+    if user and os.path.lexists(user_file()):
+        reader.read(user_file(), "user")
+    if project and os.path.lexists(project_file(work)):
+        reader.read(project_file(work), "project")
+    if name in MODES:
+        reader.say_mode(name)
+    elif name is not None:
+        file = file_of(name)
+        theirs = in_workspace(file, work)
+        if not (theirs and reader.has_read(file)):
+            reader.read(file, "project" if theirs else "profile")
+    if mode is not None:
+        reader.say_mode(mode)
+    below = compose(reader.settings, work)
+    trusted = _trusts(below, work)
+    theirs_settings = [_marked(one, trusted) for one in reader.project]
+    if not theirs_settings:
+        made = below
+    elif trusted:
+        made = compose([*reader.settings, *theirs_settings], work)
+    else:
+        made = tightened(below, theirs_settings, work)
+    refused = [
+        replace(one, refused=_REFUSED)
+        for one in (() if trusted else theirs_settings)
+        if is_wider(one, below.found, below.policy, work)
+    ]
+    return Profile(
+        policy=_guarded(made.policy, reader.sources, work),
+        workspace=work,
+        mode=made.mode,
+        approval=made.approval,
+        unsandboxed=made.unsandboxed,
+        rules=made.rules,
+        settings=(*made.found.values(), *refused),
+        sources=tuple(_marked_source(one, trusted) for one in reader.sources),
+        trusted=trusted,
+    )
+
+
+class _Reader:
+    """Reads files of one workspace, each with what it extends."""
+
+    def __init__(self, workspace: str) -> None:
+        self.workspace = workspace
+        self.settings: list[Setting] = []  # of the user's layers
+        self.project: list[Setting] = []
+        self.sources: list[Source] = []
+
+    def say_mode(self, mode: str) -> None:
+        """A mode that the user chose for this time."""
+        self.settings.append(Setting(("mode",), mode, Source("command line")))
+
+    def has_read(self, file: str) -> bool:
+        """Whether a file was read before."""
+        return any(os.path.realpath(file) == os.path.realpath(one.file) for one in self.sources)
+
+    def read(self, file: str, layer: LayerName, chain: tuple[str, ...] = ()) -> None:
+        """One file, after what it extends. Raises ``InvalidProfile``."""
+        source = read_source(file, layer)
+        raw, own = settings_of(source, self.workspace)
+        self.sources.append(source)
+        wanted = raw.get("extends")
+        if wanted in MODES:
+            own.insert(0, Setting(("mode",), wanted, source, ("extends",)))
+        elif wanted is not None:
+            here = (*chain, os.path.realpath(file))
+            target = self._extended(source, wanted)
+            if os.path.realpath(target) in here or len(here) > _DEPTH_MAX:
+                cause = f"{wanted!r} extends this one in turn, or there are more than {_DEPTH_MAX}"
+                raise invalid(source, ("extends",), cause)
+            self.read(target, layer, here)
+        if layer == "project":
+            for one in own:
+                if one.key[0] == "trust":
+                    cause = "a project cannot say whom to trust"
+                    raise invalid(source, one.at, cause, f"say it in {user_file()}")
+        (self.project if layer == "project" else self.settings).extend(own)
+
+    def _extended(self, source: Source, wanted: str) -> str:
+        """The file that another one extends."""
+        directory = os.path.dirname(source.file)
+        if source.layer == "project":
+            beside = wanted.removeprefix("./")
+            if "/" in beside or beside in ("..", ".") or not beside.endswith(".toml"):
+                cause = f"a project extends a file beside its own or a mode, and not {wanted!r}"
+                raise invalid(source, ("extends",), cause, f"{', '.join(MODES)}, or ./NAME.toml")
+            return os.path.join(directory, beside)
+        try:
+            target = os.path.join(directory, file_of(wanted))
+        except InvalidProfile as error:
+            raise invalid(source, ("extends",), error.cause, error.mend) from None
+        if in_workspace(target, self.workspace):
+            cause = f"{target} lies in the workspace: a command may have written it"
+            raise invalid(source, ("extends",), cause)
+        return target
+
+
+def file_of(name: str) -> str:
+    """The file of a profile, by its name or path. Raises ``InvalidProfile`` for no known name."""
+    if "/" in name or name.endswith(".toml"):
+        return os.path.expanduser(name)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        raise InvalidProfile(name, 0, "", "is neither the name of a profile nor a path")
+    file = user_profile(name)
+    if not os.path.lexists(file):
+        known = near(name, [*MODES, *profile_names()])
+        raise InvalidProfile(name, 0, "", f"there is no such profile: no mode, and no {file}", known)
+    return file
+
+
+def _trusts(below: Composed, workspace: str) -> bool:
+    """Whether the user's layers name the project in this workspace."""
+    named = [key[2] for key in below.found if key[:2] == ("trust", "projects")]
+    return os.path.realpath(workspace) in [os.path.realpath(path) for path in named]
+
+
+def _marked(one: Setting, trusted: bool) -> Setting:
+    return replace(one, source=_marked_source(one.source, trusted))
+
+
+def _marked_source(source: Source, trusted: bool) -> Source:
+    return replace(source, trusted=trusted) if source.layer == "project" else source
+
+
+def _guarded(policy: SandboxPolicy, sources: list[Source], workspace: str) -> SandboxPolicy:
+    """The policy, under which no command writes a file that the next profile is made of.
+
+    Those in the workspace are protected names, which every isolation knows; others become
+    read-only by an entry. Raises ``InvalidProfile`` for a policy that grants one by itself.
+    """
+    if policy.unconfined:
+        return policy
+    work = os.path.realpath(workspace)
+    names = [PROFILE]
+    places = {Special.WORKSPACE: workspace}
+    files = {os.path.realpath(one.file): one for one in sources}
+    grants = [entry.path for layer in policy.layers for entry in layer if entry.access == "write"]
+    for granted in {os.path.realpath(path) for path in grants if path}:
+        if granted in (*files, os.path.join(work, PROFILE)):
+            cause = "is a profile, and would be writable from inside"
+            raise InvalidProfile(granted, 0, "", cause, "take the entry for it out")
+    for file in (*files, os.path.realpath(user_file())):
+        if os.path.dirname(file) == work:
+            names.append(os.path.basename(file))
+        elif policy.access(file, places) is Access.WRITE:
+            known = os.path.lexists(file)
+            policy = policy.with_read(file) if known else policy.with_deny(file)
+    protected = tuple(dict.fromkeys([*policy.protected, *names]))
+    return replace(policy, protected=protected)
