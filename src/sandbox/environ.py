@@ -142,9 +142,7 @@ class Environment:
 
     def widen(self, other: Environment) -> Environment:
         """What either inherits, less what this one excludes."""
-        lists = [
-            _once([*mine, *theirs]) for mine in self._lists() for theirs in other._lists()
-        ]
+        lists = [_once([*mine, *theirs]) for mine in self._lists() for theirs in other._lists()]
         return Environment(
             inherit=max(self.inherit, other.inherit, key=_WIDTH.__getitem__),
             include=_once([*self.include, *other.include]),

@@ -37,8 +37,9 @@ __all__ = ["PROTECTED", "Isolation", "Network", "SandboxPolicy"]
 Network = Literal["none", "loopback", "full"]
 Isolation = Literal["landlock", "namespaces"]
 
-# What programs outside the sandbox read and run later: hooks, tasks, rules, environments.
-PROTECTED = (".git", ".agents", ".codex", ".claude", ".vscode", ".idea", ".envrc", ".mcp.json")
+# What programs outside the sandbox read and run later: hooks, tasks, rules, environments, profiles.
+_PROTECTED = ".git .agents .codex .claude .vscode .idea .envrc .mcp.json sandbox.toml"
+PROTECTED = tuple(_PROTECTED.split())
 
 _NETWORKS: dict[str, int] = {"none": 0, "loopback": 1, "full": 2}
 _ISOLATIONS: dict[str | None, int] = {None: 0, "landlock": 1, "namespaces": 2}
@@ -182,6 +183,10 @@ class SandboxPolicy:
     def with_require(self, isolation: Isolation | None) -> SandboxPolicy:
         """A copy that is run with this isolation or a stronger one, or not at all."""
         return replace(self, require=isolation)
+
+    def with_accept(self, parts: Iterable[str] | None) -> SandboxPolicy:
+        """A copy under which these parts may be enforced less, and no others; None: all."""
+        return replace(self, accept=None if parts is None else tuple(parts))
 
     def with_environment(self, environment: Environment) -> SandboxPolicy:
         """A copy with this environment."""

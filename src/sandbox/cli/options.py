@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,7 +18,17 @@ from sandbox.paths import has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
-__all__ = ["command_argument", "network_option", "policy_of", "policy_options"]
+if TYPE_CHECKING:
+    from sandbox.profile.values import Mode, Profile
+
+__all__ = [
+    "Chosen",
+    "command_argument",
+    "network_option",
+    "policy_of",
+    "policy_options",
+    "profile_options",
+]
 
 Command = Callable[..., Any]
 
@@ -33,6 +43,7 @@ network_option = click.option(
 )
 
 _OPTIONS = (
+    click.option("--profile", metavar="NAME|FILE", help="A mode, a profile of yours, or a file."),
     click.option("--read-only", is_flag=True, help="Write nothing but a private TMPDIR."),
     click.option("--auto", is_flag=True, help="Write below the working directory too (default)."),
     click.option("--full-access", is_flag=True, help="No confinement of files and network."),
@@ -77,12 +88,28 @@ _OPTIONS = (
 command_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 
 
+class Chosen(NamedTuple):
+    """What the options make: a policy, and the profile that it is based on, if any."""
+
+    policy: SandboxPolicy
+    profile: Profile | None
+
+
 def policy_options(command: Command) -> Command:
     """Gives a command the options; it gets a `policy` instead of their values."""
+    return _with_options(lambda made, **others: command(policy=made.policy, **others), command)
 
+
+def profile_options(command: Command) -> Command:
+    """As `policy_options`; it gets `chosen`, with a profile in any case."""
+    return _with_options(lambda made, **others: command(chosen=made, **others), command, True)
+
+
+def _with_options(call: Command, command: Command, always: bool = False) -> Command:
     @functools.wraps(command)
     def with_policy(
         *,
+        profile: str | None,
         read_only: bool,
         auto: bool,
         full_access: bool,
@@ -99,7 +126,9 @@ def policy_options(command: Command) -> Command:
         tmp: int | None,
         **others: Any,
     ) -> Any:
-        policy = preset(_mode(read_only, auto, full_access))
+        mode = _mode(read_only, auto, full_access)
+        base = _profile(profile, mode, always)
+        policy = base.policy if base is not None else preset(mode or "auto")
         policy = _with_paths(policy, read, write, deny)
         for name in allow_secret:
             policy = policy.allow_secret(name)
@@ -108,11 +137,25 @@ def policy_options(command: Command) -> Command:
             _note_missing("--unix-socket", absolute(path), "can be connected to")
         policy = policy_of(policy, network, isolation, env)
         policy = _with_limits(policy, memory=memory, processes=processes, tmp=tmp)
-        return command(policy=policy, **others)
+        return call(Chosen(policy, base), **others)
 
     for option in reversed(_OPTIONS):
         with_policy = option(with_policy)
     return with_policy
+
+
+def _profile(name: str | None, mode: Mode | None, always: bool) -> Profile | None:
+    """The profile that is named or that counts in any case; None where there is no file.
+
+    Who has none does not pay for what reads them.
+    """
+    from sandbox.profile.where import there_are_files
+
+    if name is None and not always and not there_are_files(os.curdir):
+        return None
+    from sandbox.loading import load_profile
+
+    return load_profile(name, mode=mode)
 
 
 def policy_of(
@@ -137,13 +180,17 @@ def _with_limits(policy: SandboxPolicy, **limits: int | None) -> SandboxPolicy:
     return policy.with_limits(replace(policy.limits, **given)) if given else policy
 
 
-def _mode(read_only: bool, auto: bool, full_access: bool) -> str:
-    """The one mode that was chosen."""
-    table = (("read-only", read_only), ("auto", auto), ("full-access", full_access))
+def _mode(read_only: bool, auto: bool, full_access: bool) -> Mode | None:
+    """The one mode that was chosen, if any."""
+    table: tuple[tuple[Mode, bool], ...] = (
+        ("read-only", read_only),
+        ("auto", auto),
+        ("full-access", full_access),
+    )
     named = [name for name, wanted in table if wanted]
     if len(named) > 1:
         raise click.UsageError(f"--{named[0]} and --{named[1]} exclude each other")
-    return named[0] if named else "auto"
+    return named[0] if named else None
 
 
 def _with_paths(

@@ -39,7 +39,8 @@ def compose(settings: Iterable[Setting], workspace: str) -> Composed:
     Raises ``PolicyError``; ``InvalidProfile`` for full access by any other name.
     """
     given = list(settings)
-    chosen = next((one.value for one in reversed(given) if one.key == ("mode",)), "auto")
+    modes: list[Mode] = [one.value for one in given if one.key == ("mode",)]
+    chosen = modes[-1] if modes else "auto"
     found: Settings = {}
     for one in (*built_in(preset(chosen), chosen, workspace), *given):
         found[one.key] = one

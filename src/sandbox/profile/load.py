@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sandbox.entries import Access, Special
@@ -21,7 +22,6 @@ from sandbox.profile.reading import invalid, near, read_source
 from sandbox.profile.settings import settings_of
 from sandbox.profile.tighten import tightened
 from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
-from sandbox.profile.widths import is_wider
 from sandbox.profile.where import (
     PROFILE,
     in_workspace,
@@ -30,8 +30,9 @@ from sandbox.profile.where import (
     user_file,
     user_profile,
 )
+from sandbox.profile.widths import is_wider
 
-__all__ = ["file_of", "load"]
+__all__ = ["by_itself", "load"]
 
 _DEPTH_MAX = 8  # of extends
 _REFUSED = "it would allow more, and the project is not trusted"
@@ -49,53 +50,40 @@ def load(
 
     ``user``, ``project``: whether the files that count without being named do.
     """
-    work = clean(os.path.abspath(workspace if workspace is not None else os.getcwd()))
-    reader = _Reader(work)
+    reader = _Reader(workspace)
+    work = reader.workspace
     if user and os.path.lexists(user_file()):
         reader.read(user_file(), "user")
     if project and os.path.lexists(project_file(work)):
         reader.read(project_file(work), "project")
-    if name in MODES:
-        reader.say_mode(name)
-    elif name is not None:
-        file = file_of(name)
-        theirs = in_workspace(file, work)
-        if not (theirs and reader.has_read(file)):
-            reader.read(file, "project" if theirs else "profile")
+    if name is not None:
+        reader.read_named(name)
     if mode is not None:
         reader.say_mode(mode)
     below = compose(reader.settings, work)
     trusted = _trusts(below, work)
-    theirs_settings = [_marked(one, trusted) for one in reader.project]
-    if not theirs_settings:
-        made = below
-    elif trusted:
-        made = compose([*reader.settings, *theirs_settings], work)
-    else:
-        made = tightened(below, theirs_settings, work)
+    if trusted or not reader.project:
+        return reader.profile(compose([*reader.settings, *reader.project], work), trusted)
     refused = [
         replace(one, refused=_REFUSED)
-        for one in (() if trusted else theirs_settings)
+        for one in reader.project
         if is_wider(one, below.found, below.policy, work)
     ]
-    return Profile(
-        policy=_guarded(made.policy, reader.sources, work),
-        workspace=work,
-        mode=made.mode,
-        approval=made.approval,
-        unsandboxed=made.unsandboxed,
-        rules=made.rules,
-        settings=(*made.found.values(), *refused),
-        sources=tuple(_marked_source(one, trusted) for one in reader.sources),
-        trusted=trusted,
-    )
+    return reader.profile(tightened(below, reader.project, work), trusted, refused)
+
+
+def by_itself(name: str, workspace: str | None = None) -> Profile:
+    """A profile without any layer but what is built in, as if its project were trusted."""
+    reader = _Reader(workspace)
+    reader.read_named(name)
+    return reader.profile(compose([*reader.settings, *reader.project], reader.workspace), True)
 
 
 class _Reader:
     """Reads files of one workspace, each with what it extends."""
 
-    def __init__(self, workspace: str) -> None:
-        self.workspace = workspace
+    def __init__(self, workspace: str | None) -> None:
+        self.workspace = clean(os.path.abspath(os.getcwd() if workspace is None else workspace))
         self.settings: list[Setting] = []  # of the user's layers
         self.project: list[Setting] = []
         self.sources: list[Source] = []
@@ -104,9 +92,17 @@ class _Reader:
         """A mode that the user chose for this time."""
         self.settings.append(Setting(("mode",), mode, Source("command line")))
 
-    def has_read(self, file: str) -> bool:
-        """Whether a file was read before."""
-        return any(os.path.realpath(file) == os.path.realpath(one.file) for one in self.sources)
+    def read_named(self, name: str) -> None:
+        """A mode, a profile of the user's, or a file; one in the workspace is the project's."""
+        if name in MODES:
+            self.say_mode(name)
+            return
+        file = file_of(name)
+        theirs = in_workspace(file, self.workspace)
+        before = [os.path.realpath(one.file) for one in self.sources]
+        if theirs and os.path.realpath(file) in before:
+            return
+        self.read(file, "project" if theirs else "profile")
 
     def read(self, file: str, layer: LayerName, chain: tuple[str, ...] = ()) -> None:
         """One file, after what it extends. Raises ``InvalidProfile``."""
@@ -129,6 +125,20 @@ class _Reader:
                     cause = "a project cannot say whom to trust"
                     raise invalid(source, one.at, cause, f"say it in {user_file()}")
         (self.project if layer == "project" else self.settings).extend(own)
+
+    def profile(self, made: Composed, trusted: bool, refused: Sequence[Setting] = ()) -> Profile:
+        """What the settings came to, with where they are from."""
+        return Profile(
+            policy=_guarded(made.policy, self.sources, self.workspace),
+            workspace=self.workspace,
+            mode=made.mode,
+            approval=made.approval,
+            unsandboxed=made.unsandboxed,
+            rules=made.rules,
+            settings=(*made.found.values(), *refused),
+            sources=tuple(self.sources),
+            trusted=trusted,
+        )
 
     def _extended(self, source: Source, wanted: str) -> str:
         """The file that another one extends."""
@@ -158,7 +168,9 @@ def file_of(name: str) -> str:
     file = user_profile(name)
     if not os.path.lexists(file):
         known = near(name, [*MODES, *profile_names()])
-        raise InvalidProfile(name, 0, "", f"there is no such profile: no mode, and no {file}", known)
+        raise InvalidProfile(
+            name, 0, "", f"there is no such profile: no mode, and no {file}", known
+        )
     return file
 
 
@@ -166,14 +178,6 @@ def _trusts(below: Composed, workspace: str) -> bool:
     """Whether the user's layers name the project in this workspace."""
     named = [key[2] for key in below.found if key[:2] == ("trust", "projects")]
     return os.path.realpath(workspace) in [os.path.realpath(path) for path in named]
-
-
-def _marked(one: Setting, trusted: bool) -> Setting:
-    return replace(one, source=_marked_source(one.source, trusted))
-
-
-def _marked_source(source: Source, trusted: bool) -> Source:
-    return replace(source, trusted=trusted) if source.layer == "project" else source
 
 
 def _guarded(policy: SandboxPolicy, sources: list[Source], workspace: str) -> SandboxPolicy:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tomllib
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 __all__ = ["line_of"]
@@ -23,7 +23,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
     """
     lines = text.split("\n")
 
-    @lru_cache(maxsize=None)
+    @cache
     def beginning(count: int) -> Any:
         """The file up to the end of the statement in which so many lines end."""
         try:
@@ -43,11 +43,11 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
     return 0
 
 
-def _has(table: Any, path: Sequence[str | int]) -> bool:
+def _has(table: Any, path: Sequence[Any]) -> bool:
     for part in path:
-        if isinstance(table, list) and isinstance(part, int) and part < len(table):
-            table = table[part]
-        elif isinstance(table, dict) and part in table:
+        if (isinstance(table, list) and isinstance(part, int) and part < len(table)) or (
+            isinstance(table, dict) and part in table
+        ):
             table = table[part]
         else:
             return False

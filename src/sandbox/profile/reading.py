@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -37,7 +37,7 @@ _TYPES = {"object": "a table", "array": "a list", "str": "text", "int": "a whole
 }
 
 
-def read_source(file: str, layer: LayerName, trusted: bool = True) -> Source:
+def read_source(file: str, layer: LayerName) -> Source:
     """Reads a file, once: what comes later to its place has no effect.
 
     A project's own file must be no link: what it leads to could be writable from inside. A user's
@@ -63,7 +63,7 @@ def read_source(file: str, layer: LayerName, trusted: bool = True) -> Source:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise InvalidProfile(file, line, "", "is not UTF-8") from None
-    return Source(layer, file, hashlib.sha256(data).hexdigest(), trusted, text)
+    return Source(layer, file, hashlib.sha256(data).hexdigest(), text)
 
 
 def _check_file(file: str, found: os.stat_result, layer: LayerName) -> None:
@@ -86,7 +86,9 @@ def decode(source: Source) -> dict[str, Any]:
         at = re.search(r"\(at line (\d+)", str(error))
         last = source.text.rstrip().count("\n") + 1
         line = int(at[1]) if at else last if "end of document" in str(error) else 0
-        raise InvalidProfile(source.file, line, "", f"is no TOML: {said[:1].lower()}{said[1:]}") from None
+        raise InvalidProfile(
+            source.file, line, "", f"is no TOML: {said[:1].lower()}{said[1:]}"
+        ) from None
     try:
         msgspec.convert(raw, Document)
     except msgspec.ValidationError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from sandbox.entries import Access, Entry, Special
@@ -66,12 +67,12 @@ def _taken_apart(source: Source, workspace: str, at: At, value: Any) -> Iterator
         key = tuple(map(str, at))
         for index, item in enumerate(value) if key in GROWING else ():
             place = (*at, index)
-            text = _checked(source, place, lambda item=item: _text(key, item))
-            _checked(source, place, lambda text=text: check(key, (text,)))
+            text = _checked(source, place, partial(_text, key, item))
+            _checked(source, place, partial(check, key, (text,)))
             yield (*key, text), True, place
         if key not in GROWING:
-            one = _checked(source, at, lambda: _value(key, value))
-            _checked(source, at, lambda: check(key, one))
+            one = _checked(source, at, partial(_value, key, value))
+            _checked(source, at, partial(check, key, one))
             yield key, one, at
 
 
@@ -110,8 +111,8 @@ def _entries(source: Source, workspace: str, table: dict[str, Any]) -> Iterator[
         rows = value.items() if isinstance(value, dict) else [("", value)]
         for below, access in rows:
             here = (*at, below) if isinstance(value, dict) else at
-            key = _checked(source, here, lambda p=place, b=below: _place(p, b, workspace))
-            _checked(source, here, lambda k=key, a=access: entry_of(k, a, workspace))
+            key = _checked(source, here, partial(_place, place, below, workspace))
+            _checked(source, here, partial(entry_of, key, access, workspace))
             yield ("filesystem", key), access, here
 
 
@@ -149,7 +150,7 @@ def _rule(source: Source, at: At, rule: dict[str, Any]) -> Found:
     prefix = tuple(rule["prefix"])
     examples = tuple(rule.get("examples", ()))
     for number, example in enumerate(examples):
-        words = _checked(source, (*at, "examples", number), lambda e=example: shlex.split(e))
+        words = _checked(source, (*at, "examples", number), partial(shlex.split, example))
         if tuple(words[: len(prefix)]) != prefix:
             cause = f"{example!r} does not begin with the words of the rule"
             raise invalid(source, (*at, "examples", number), cause)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandbox.policy import SandboxPolicy
-from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, Settings, compose, mode_of
 from sandbox.profile.values import ApprovalMode, Rule, Setting
 from sandbox.profile.widths import STRICTER, is_allowing, is_wider, said
@@ -51,9 +50,7 @@ def _rules(below: Composed, above: Composed) -> tuple[Rule, ...]:
     return (*below.rules, *more)
 
 
-def _in_force(
-    below: Composed, above: Composed, policy: SandboxPolicy, workspace: str
-) -> Settings:
+def _in_force(below: Composed, above: Composed, policy: SandboxPolicy, workspace: str) -> Settings:
     """Of each key the setting that decides."""
     found: Settings = {}
     for key in dict.fromkeys([*below.found, *above.found]):

@@ -1,4 +1,4 @@
-"""What a profile is once it is loaded: a policy, what goes with it, and where each part came from."""
+"""What a profile is once it is loaded: a policy, what goes with it, and where each part is from."""
 
 from __future__ import annotations
 
@@ -39,15 +39,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where settings come from: a layer, and the file with the digest (SHA-256) of what was read.
-
-    ``trusted`` is False for a project's file that may only tighten. ``text`` is what was read.
-    """
+    """Where settings come from: a layer; its file, and the digest (SHA-256) of what was read."""
 
     layer: LayerName
     file: str = ""
     digest: str = ""
-    trusted: bool = True
     text: str = field(default="", repr=False, compare=False)
 
 
@@ -86,7 +82,7 @@ class Profile:
     - ``rules``: what the user, and a project, say about commands by their first words.
     - ``settings``: all that is in force, and what a project's file may not have, with sources.
     - ``sources``: the files that were read, each once.
-    - ``trusted``: whether the user trusts the project in this workspace.
+    - ``trusted``: whether the user trusts the project in this workspace: else it only tightens.
     """
 
     policy: SandboxPolicy

@@ -10,6 +10,7 @@ from sandbox.entries import Access, Special
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.values import Setting
+from sandbox.secrets import ALL
 
 __all__ = ["STRICTER", "is_allowing", "is_wider", "said"]
 
@@ -52,6 +53,8 @@ def is_wider(
         before = said(key[1], found, policy, workspace)
         return _ACCESS.index(one.value) > _ACCESS.index(before)
     if is_allowing(key):
+        if _has_all(key, found, policy):
+            return False
         return key not in found or found[key].value != one.value
     now = found[key].value if key in found else None
     if key == ("approval", "mode"):
@@ -64,17 +67,26 @@ def is_wider(
     return width is not None and width(one.value) > width(now)
 
 
+def _has_all(key: Key, found: Mapping[Key, Setting], policy: SandboxPolicy) -> bool:
+    """Whether all items of a kind are allowed anyway."""
+    if key[:-1] == ("environment", "include"):
+        return found["environment", "inherit"].value == "all"
+    if key[:-1] == ("network", "unix_sockets"):
+        return policy.unconfined
+    return key[:-1] == ("allow_secrets",) and ALL in policy.allow_secrets
+
+
 def _limit(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def said(
-    place: str, found: Mapping[Key, Setting], policy: SandboxPolicy, workspace: str
-) -> Access:
-    """What a policy says about a place, as text; of a special that is not known, what is said."""
+def said(place: str, found: Mapping[Key, Setting], policy: SandboxPolicy, workspace: str) -> Access:
+    """What a policy says about a place, as text; of a special, what is said of it, if anything."""
     if place == f":{Special.WORKSPACE}":
         place = workspace
     elif place.startswith(":"):
         key = ("filesystem", place)
-        return Access(found[key].value) if key in found else Access.DENY
+        if key in found:
+            return Access(found[key].value)
+        place = "/"  # it lies somewhere
     return policy.access(place, {Special.WORKSPACE: workspace})
