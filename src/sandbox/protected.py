@@ -23,19 +23,29 @@ _POINTER_MAX = 4096  # bytes of a .git file or commondir file that are looked at
 def lifted_by(granted: Mapping[str, Access], tables: Sequence[Mapping[str, Access]]) -> set[str]:
     """The paths that are writable because they, or something in them, were granted by themselves.
 
-    ``tables``: each list of entries by real path. One that makes the directory around a path
-    writable has to grant the path, too: else a narrowed policy would lift what one side protects.
+    ``tables``: each list of entries by real path. One in which writing begins at the directory
+    around a path has to grant the path, too: else a narrowed policy would lift what one side
+    protects.
     """
-    writes = [_writes(table) for table in tables]
-    opened = [_and_above(paths) for paths in writes]
+    sides = [(_and_above(_writes(table)), _beginnings(table)) for table in tables]
     return {
         path
         for path in _and_above(_writes(granted))
-        if all(
-            path in mine or (path.rpartition("/")[0] or "/") not in roots
-            for mine, roots in zip(opened, writes, strict=True)
-        )
+        if all(path in opened or _above(path) not in roots for opened, roots in sides)
     }
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _beginnings(table: Mapping[str, Access]) -> set[str]:
+    """The paths that are writable while what is around them is not."""
+    around = {
+        path: next((table[above] for above in ancestors(path)[1:] if above in table), Access.DENY)
+        for path in _writes(table)
+    }
+    return {path for path, access in around.items() if access is not Access.WRITE}
 
 
 def _writes(table: Mapping[str, Access]) -> set[str]:
