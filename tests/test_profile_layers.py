@@ -146,6 +146,18 @@ def test_a_layer_adds_to_lists_and_replaces_what_is_one_value(place: Place) -> N
     assert (policy.limits.cpu, policy.limits.wall) == (2, 9)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_path_that_is_written_out_counts_also_where_it_is_the_workspace(
+    place: Place, turned: bool
+) -> None:
+    rows = [f'"{place.project}" = "read"', '":workspace" = "write"']
+    place.write(user="\n".join(["[filesystem]", *(reversed(rows) if turned else rows)]))
+    assert access(place.load(), place.project) is READ
+    assert access(place.load("read-only"), place.project) is READ
+    place.write(user=f'[filesystem]\n"{place.project}" = "deny"\n', project="")
+    assert access(place.load(), place.project) is DENY
+
+
 def test_each_setting_knows_its_file_and_line(place: Place) -> None:
     place.write(user="# mine\n\n[limits]\n\ncpu = 1\n", project='mode = "read-only"\n')
     profile = place.load()

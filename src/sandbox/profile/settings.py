@@ -48,10 +48,18 @@ def settings_of(source: Source, workspace: str) -> tuple[dict[str, Any], list[Se
         if name in _NOT_SETTINGS:
             continue
         for key, item, at in _taken_apart(source, workspace, (name,), value):
-            if key in found and (name == "filesystem" or name == "rules"):
-                raise invalid(source, at, "the same is said twice", "leave one")
+            if key in found and name in ("filesystem", "rules"):
+                before, now = _by_workspace(found[key].at), _by_workspace(at)
+                if before == now:
+                    raise invalid(source, at, "the same is said twice", "leave one")
+                if now:  # a path that is written out is meant more than the workspace it is
+                    continue
             found[key] = Setting(key, item, source, at)
     return raw, list(found.values())
+
+
+def _by_workspace(at: At) -> bool:
+    return at[1] == f":{Special.WORKSPACE}"
 
 
 def _taken_apart(source: Source, workspace: str, at: At, value: Any) -> Iterator[Found]:
@@ -132,7 +140,7 @@ def place_of(path: str, workspace: str) -> str:
     if path.startswith(":"):
         return path
     text = clean(path)
-    return f":{Special.WORKSPACE}" if text == workspace else text
+    return f":{Special.WORKSPACE}" if text == workspace != "/" else text
 
 
 def entry_of(place: str, access: str, workspace: str) -> Entry:
