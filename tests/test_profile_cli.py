@@ -179,6 +179,15 @@ def test_run_is_confined_by_the_profile_that_is_named(
     assert done.stdout == "\n" and (place.project / "x").exists()
 
 
+def test_a_variable_that_is_named_is_passed_on_also_where_a_profile_says_only(
+    cli: Cli, place: Place
+) -> None:
+    place.write(user='[environment]\nonly = ["PATH"]\n', project='[environment]\nonly = ["P*"]\n')
+    words = ["--", "sh", "-c", "echo $MINE-$HOME-"]
+    assert cli("run", *words, MINE="x").stdout == "--\n"
+    assert cli("run", "--env", "MINE", *words, MINE="x").stdout == "x--\n"
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_run_obeys_the_projects_file_and_options_come_on_top(
     cli: Cli, place: Place, isolation: str

@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profilekit import Place, new_place
 
-from sandbox import Access, Environment, InvalidPath, InvalidProfile, Limits, Profile, Rule, Special
+from sandbox import (
+    Access,
+    Environment,
+    InvalidPath,
+    InvalidProfile,
+    Limits,
+    Profile,
+    Rule,
+    Special,
+    load_profile,
+)
 from sandbox.environ import CORE, Plan
 from sandbox.policy import PROTECTED
 from sandbox.presets import MODES, preset
@@ -323,8 +333,6 @@ def test_trust_is_of_one_directory_and_not_of_what_is_in_it(place: Place) -> Non
     inner.mkdir()
     (inner / "sandbox.toml").write_text('[network]\naccess = "full"\n')
     place.trust()
-    from sandbox import load_profile
-
     assert load_profile(workspace=inner).policy.network == "none"
 
 
@@ -404,6 +412,27 @@ def test_a_broken_file_of_any_layer_stops_all(place: Place) -> None:
     with pytest.raises(InvalidProfile, match=r"'decision' is missing"):
         place.load(project=False)
     assert place.load(user=False, project=False).sources == ()
+
+
+def test_a_variable_does_not_make_the_projects_files_the_users(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = place.project / "config/sandbox"
+    inside.mkdir(parents=True)
+    (inside / "sandbox.toml").write_text('[network]\naccess = "full"\n')
+    monkeypatch.setenv("HOME", str(place.top))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place.project / "config"))
+    for name in (None, "strict", inside / "sandbox.toml"):
+        with pytest.raises(InvalidProfile, match="XDG_CONFIG_HOME"):
+            place.load(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")  # a relative one counts as none
+    monkeypatch.chdir(place.project)
+    assert place.load().sources == ()
+    usual = place.top / ".config/sandbox"
+    usual.mkdir(parents=True)
+    (usual / "sandbox.toml").write_text('mode = "read-only"\n')
+    for workspace in (usual, usual.parent, place.top):
+        assert load_profile(workspace=workspace).mode == "read-only"
 
 
 # Files that are never writable from inside
@@ -609,6 +638,9 @@ def test_what_is_told_of_a_project_is_what_is_so(
         assert {key[2] for key in shown if key[:2] == ("network", "unix_sockets")} == set(
             policy.unix_sockets
         )
+        assert shown.get(("isolation", "accept")) == policy.accept
+        assert shown.get(("isolation", "minimum")) == policy.require
+        assert shown["mode",] == profile.mode
         assert shown["approval", "mode"] == profile.approval
         assert shown["approval", "unsandboxed"] == profile.unsandboxed
         assert {one for key, one in shown.items() if key[0] == "rules"} == set(profile.rules)

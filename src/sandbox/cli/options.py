@@ -236,7 +236,13 @@ def _environment(base: Environment, given: Sequence[str]) -> Environment:
         else:
             names.append(name)
     try:
-        return replace(base, set=tuple(own.items()), allow=tuple(names))
+        return replace(
+            base,
+            set=tuple(own.items()),
+            allow=tuple(names),
+            only=(*base.only, *names) if base.only else (),
+            within=tuple((*patterns, *names) for patterns in base.within),
+        )
     except InvalidArgument as error:
         mend = f"--env {error.value}=VALUE" if error.mend else ""
         raise InvalidArgument("--env", error.value, error.cause, mend) from None

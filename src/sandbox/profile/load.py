@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sandbox.entries import Access, Special
-from sandbox.errors import InvalidProfile
+from sandbox.errors import InvalidPath, InvalidProfile
 from sandbox.paths import clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
@@ -24,6 +24,7 @@ from sandbox.profile.tighten import tightened
 from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
 from sandbox.profile.where import (
     PROFILE,
+    check_user_directory,
     in_workspace,
     profile_names,
     project_file,
@@ -53,6 +54,7 @@ def load(
     reader = _Reader(workspace)
     work = reader.workspace
     if user and os.path.lexists(user_file()):
+        check_user_directory(work)
         reader.read(user_file(), "user")
     if project and os.path.lexists(project_file(work)):
         reader.read(project_file(work), "project")
@@ -83,7 +85,7 @@ class _Reader:
     """Reads files of one workspace, each with what it extends."""
 
     def __init__(self, workspace: str | None) -> None:
-        self.workspace = clean(os.path.abspath(os.getcwd() if workspace is None else workspace))
+        self.workspace = clean(os.path.realpath(workspace if workspace is not None else _here()))
         self.settings: list[Setting] = []  # of the user's layers
         self.project: list[Setting] = []
         self.sources: list[Source] = []
@@ -97,6 +99,7 @@ class _Reader:
         if name in MODES:
             self.say_mode(name)
             return
+        check_user_directory(self.workspace)
         file = file_of(name)
         theirs = in_workspace(file, self.workspace)
         before = [os.path.realpath(one.file) for one in self.sources]
@@ -128,6 +131,8 @@ class _Reader:
 
     def profile(self, made: Composed, trusted: bool, refused: Sequence[Setting] = ()) -> Profile:
         """What the settings came to, with where they are from."""
+        shown = dict(made.found)
+        shown["mode",] = replace(shown["mode",], value=made.mode)
         return Profile(
             policy=_guarded(made.policy, self.sources, self.workspace),
             workspace=self.workspace,
@@ -135,7 +140,7 @@ class _Reader:
             approval=made.approval,
             unsandboxed=made.unsandboxed,
             rules=made.rules,
-            settings=(*made.found.values(), *refused),
+            settings=(*shown.values(), *refused),
             sources=tuple(self.sources),
             trusted=trusted,
         )
@@ -157,6 +162,13 @@ class _Reader:
             cause = f"{target} lies in the workspace: a command may have written it"
             raise invalid(source, ("extends",), cause)
         return target
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise InvalidPath(".", "the working directory is gone", "cd to another") from None
 
 
 def file_of(name: str) -> str:

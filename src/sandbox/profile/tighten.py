@@ -66,4 +66,7 @@ def _in_force(below: Composed, above: Composed, policy: SandboxPolicy, workspace
             chosen = None if is_allowing(key) else mine
         if chosen is not None:
             found[key] = chosen
+    accept = ("isolation", "accept")
+    if accept in found:  # of two lists what is in both
+        found[accept] = replace(found[accept], value=policy.accept)
     return found

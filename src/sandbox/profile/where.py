@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from sandbox.errors import InvalidProfile
 from sandbox.paths import below
 
 __all__ = [
     "PROFILE",
+    "check_user_directory",
     "in_workspace",
     "profile_names",
     "project_file",
@@ -24,8 +26,24 @@ def user_directory() -> str:
     """The user's directory for profiles: `sandbox` in XDG_CONFIG_HOME, or in ~/.config."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):  # a relative one is to be ignored, says the specification
-        config = os.path.expanduser("~/.config")
+        return _usual_directory()
     return os.path.join(config, "sandbox")
+
+
+def _usual_directory() -> str:
+    return os.path.expanduser("~/.config/sandbox")
+
+
+def check_user_directory(workspace: str) -> None:
+    """Refuses a user's directory that a variable puts into the workspace: it is the project's then.
+
+    Raises ``InvalidProfile``.
+    """
+    own, home = os.path.realpath(user_directory()), os.path.realpath(os.path.expanduser("~"))
+    usual = os.path.realpath(_usual_directory())
+    if below(own, workspace) and own != usual and not below(home, workspace):
+        cause = "the workspace contains it, and XDG_CONFIG_HOME says that it is the user's"
+        raise InvalidProfile(user_directory(), 0, "", cause, "another XDG_CONFIG_HOME")
 
 
 def user_file() -> str:
