@@ -188,6 +188,19 @@ def test_a_variable_that_is_named_is_passed_on_also_where_a_profile_says_only(
     assert cli("run", "--env", "MINE", *words, MINE="x").stdout == "x--\n"
 
 
+def test_a_path_that_is_granted_and_not_there_is_named_with_its_line(
+    cli: Cli, place: Place
+) -> None:
+    missing = place.top / "missing"
+    place.write(user=f'[filesystem]\n"/srv" = "deny"\n"{missing}" = "write"\n')
+    done = cli("run", "--", "true")
+    assert done.returncode == 125
+    assert f"{place.user}/sandbox.toml:3: filesystem." in one_line(done)
+    assert cli("policy", "check", f"{place.user}/sandbox.toml").returncode == 0
+    missing.mkdir()
+    assert cli("run", "--", "true").returncode == 0
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_run_obeys_the_projects_file_and_options_come_on_top(
     cli: Cli, place: Place, isolation: str

@@ -153,9 +153,12 @@ def _profile(name: str | None, mode: Mode | None, always: bool) -> Profile | Non
 
     if name is None and not always and not there_are_files(os.curdir):
         return None
-    from sandbox.loading import load_profile
+    from sandbox.profile.load import check_paths, load
 
-    return load_profile(name, mode=mode)
+    profile = load(name, mode=mode)
+    if not always:
+        check_paths(profile)
+    return profile
 
 
 def policy_of(

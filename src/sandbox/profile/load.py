@@ -33,7 +33,7 @@ from sandbox.profile.where import (
 )
 from sandbox.profile.widths import is_wider
 
-__all__ = ["by_itself", "load"]
+__all__ = ["by_itself", "check_paths", "load"]
 
 _DEPTH_MAX = 8  # of extends
 _REFUSED = "it would allow more, and the project is not trusted"
@@ -79,6 +79,19 @@ def by_itself(name: str, workspace: str | None = None) -> Profile:
     reader = _Reader(workspace)
     reader.read_named(name)
     return reader.profile(compose([*reader.settings, *reader.project], reader.workspace), True)
+
+
+def check_paths(profile: Profile) -> None:
+    """Refuses what files grant and the disk has not: running would, without a line to mend.
+
+    Raises ``InvalidProfile``.
+    """
+    for one in profile.settings:
+        path = one.key[-1]
+        granted = one.key[0] == "filesystem" and one.value != "deny" and path.startswith("/")
+        if granted and one.source.text and not os.path.exists(path):
+            cause = f"{path!r} does not exist, or leads nowhere"
+            raise invalid(one.source, one.at, cause, "make it, or take the entry out")
 
 
 class _Reader:

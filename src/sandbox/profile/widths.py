@@ -70,7 +70,7 @@ def is_wider(
 def _has_all(key: Key, found: Mapping[Key, Setting], policy: SandboxPolicy) -> bool:
     """Whether all items of a kind are allowed anyway."""
     if key[:-1] == ("environment", "include"):
-        return found["environment", "inherit"].value == "all"
+        return bool(found["environment", "inherit"].value == "all")
     if key[:-1] == ("network", "unix_sockets"):
         return policy.unconfined
     return key[:-1] == ("allow_secrets",) and ALL in policy.allow_secrets
