@@ -82,6 +82,12 @@ MEANINGLESS = {
     "marker": ('[environment.set]\nSANDBOX = "x"', 2, "environment.set.SANDBOX", "marks"),
     "place of secrets": ('allow_secrets = ["nmp"]', 1, "allow_secrets[0]", "npm"),
     "protected": ('protected = ["a/b"]', 1, "protected[0]", "'a/b'"),
+    "sockets": (
+        f"[network]\nunix_sockets = {[f'/{number}' for number in range(65)]}",
+        2,
+        "network.unix_sockets",
+        "more than 64",
+    ),
     "socket": ('[network]\nunix_sockets = ["x"]', 2, "network.unix_sockets[0]", "relative"),
     "example": (
         '[[rules]]\nprefix = ["git", "push"]\ndecision = "ask"\nexamples = ["git pull"]',
@@ -191,6 +197,53 @@ def test_decoder_and_schema_refuse_the_same(text: str) -> None:
         jsonschema.validate(raw, json_schema())
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(raw, Document)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+
+
+@given(
+    st.dictionaries(
+        TEXT | st.sampled_from(["a` - at `$.network", "network", "rules", "x\n"]),
+        st.recursive(
+            st.integers() | TEXT | st.just("a` - at `$.rules[0].prefix"),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(
+                    st.sampled_from(["access", "a` - at `$.limits", "set", "/", "a.b"]), inner
+                )
+            ),
+            max_leaves=5,
+        ),
+        max_size=2,
+    )
+)
+def test_whatever_a_file_says_it_is_taken_or_refused_with_a_key(raw: dict[str, Any]) -> None:
+    source = Source("project", "x.toml", text="".join(written(raw)))
+    assert tomllib.loads(source.text) == raw
+    try:
+        decode(source)
+    except InvalidProfile as error:
+        assert error.key and error.line
+
+
+def written(raw: dict[str, Any]) -> Iterator[str]:
+    """A document as TOML: JSON's texts and lists are TOML's, but for the colons of tables."""
+    for name, value in raw.items():
+        yield f"{quoted(name)} = {inline(value)}\n"
+
+
+def inline(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = [f"{quoted(name)} = {inline(item)}" for name, item in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(inline, value))}]"
+    return quoted(value) if isinstance(value, str) else str(value)
+
+
+def quoted(text: str) -> str:
+    return '"' + "".join(f"\\U{ord(letter):08x}" for letter in text) + '"'
 
 
 def test_the_schema_has_every_part_that_can_be_weaker() -> None:

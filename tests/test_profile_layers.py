@@ -461,12 +461,19 @@ def test_the_users_files_stay_read_only_in_what_is_granted_around_them(place: Pl
     place.write(user=f'[filesystem]\n"{place.top}/config" = "write"\n')
     profile = place.load()
     assert access(profile, place.user.parent / "other") is WRITE
-    assert access(profile, place.user / "sandbox.toml") is READ
+    for file in ("sandbox.toml", "profiles/new.toml"):
+        assert access(profile, place.user / file) is READ
     (place.user / "sandbox.toml").unlink()
-    place.write(wide=f'[filesystem]\n"{place.top}/config" = "write"\n')
-    profile = place.load("wide")
+    named = place.outside / "wide.toml"
+    named.write_text(f'[filesystem]\n"{place.top}" = "write"\n')
+    place.user.rename(place.user.with_name("old"))
+    profile = place.load(named)
     assert access(profile, place.user / "sandbox.toml") is DENY
-    assert access(profile, place.user / "profiles/wide.toml") is READ
+    assert access(profile, place.outside / "other") is WRITE
+    assert access(profile, named) is READ
+    named.write_text(f'[filesystem]\n"{place.user}/profiles/x" = "write"\n')
+    with pytest.raises(InvalidProfile, match="writable from inside"):
+        place.load(named)
 
 
 def test_a_profile_is_a_value(place: Place) -> None:

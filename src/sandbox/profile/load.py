@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sandbox.entries import Access, Special
 from sandbox.errors import InvalidPath, InvalidProfile
-from sandbox.paths import clean
+from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, compose
@@ -28,6 +28,7 @@ from sandbox.profile.where import (
     in_workspace,
     profile_names,
     project_file,
+    user_directory,
     user_file,
     user_profile,
 )
@@ -62,16 +63,16 @@ def load(
         reader.read_named(name)
     if mode is not None:
         reader.say_mode(mode)
-    below = compose(reader.settings, work)
-    trusted = _trusts(below, work)
+    under = compose(reader.settings, work)
+    trusted = _trusts(under, work)
     if trusted or not reader.project:
         return reader.profile(compose([*reader.settings, *reader.project], work), trusted)
     refused = [
         replace(one, refused=_REFUSED)
         for one in reader.project
-        if is_wider(one, below.found, below.policy, work)
+        if is_wider(one, under.found, under.policy, work)
     ]
-    return reader.profile(tightened(below, reader.project, work), trusted, refused)
+    return reader.profile(tightened(under, reader.project, work), trusted, refused)
 
 
 def by_itself(name: str, workspace: str | None = None) -> Profile:
@@ -199,9 +200,9 @@ def file_of(name: str) -> str:
     return file
 
 
-def _trusts(below: Composed, workspace: str) -> bool:
+def _trusts(under: Composed, workspace: str) -> bool:
     """Whether the user's layers name the project in this workspace."""
-    named = [key[2] for key in below.found if key[:2] == ("trust", "projects")]
+    named = [key[2] for key in under.found if key[:2] == ("trust", "projects")]
     return os.path.realpath(workspace) in [os.path.realpath(path) for path in named]
 
 
@@ -213,20 +214,19 @@ def _guarded(policy: SandboxPolicy, sources: list[Source], workspace: str) -> Sa
     """
     if policy.unconfined:
         return policy
-    work = os.path.realpath(workspace)
-    names = [PROFILE]
-    places = {Special.WORKSPACE: workspace}
-    files = {os.path.realpath(one.file): one for one in sources}
+    names, places = [PROFILE], {Special.WORKSPACE: workspace}
+    own = os.path.realpath(user_directory())
+    files = [os.path.realpath(one.file) for one in sources]
     grants = [entry.path for layer in policy.layers for entry in layer if entry.access == "write"]
     for granted in {os.path.realpath(path) for path in grants if path}:
-        if granted in (*files, os.path.join(work, PROFILE)):
-            cause = "is a profile, and would be writable from inside"
+        if granted in (*files, project_file(workspace)) or below(granted, own):
+            cause = "profiles are made of it, and it would be writable from inside"
             raise InvalidProfile(granted, 0, "", cause, "take the entry for it out")
-    for file in (*files, os.path.realpath(user_file())):
-        if os.path.dirname(file) == work:
-            names.append(os.path.basename(file))
-        elif policy.access(file, places) is Access.WRITE:
-            known = os.path.lexists(file)
-            policy = policy.with_read(file) if known else policy.with_deny(file)
+    for path in (own, *files):
+        if os.path.dirname(path) == workspace:
+            names.append(os.path.basename(path))
+        elif policy.access(path, places) is Access.WRITE:
+            there = os.path.lexists(path)
+            policy = policy.with_read(path) if there else policy.with_deny(path)
     protected = tuple(dict.fromkeys([*policy.protected, *names]))
     return replace(policy, protected=protected)

@@ -24,12 +24,13 @@ from sandbox.profile.document import PATTERNS, Document
 from sandbox.profile.locate import line_of
 from sandbox.profile.values import LayerName, Source
 
-__all__ = ["decode", "invalid", "near", "read_source", "shown"]
+__all__ = ["brief", "decode", "invalid", "near", "read_source", "shown"]
 
 At = tuple[str | int, ...]
 
 _BYTES_MAX = 64 * 1024
 _LINES_MAX = 2000
+_SHOWN_MAX = 100  # characters of a value in an error
 _ATTEMPTS = re.compile(r" - at (?:`key` in )?`(\$[^`]*)`$")
 _TYPES = {"object": "a table", "array": "a list", "str": "text", "int": "a whole number"} | {
     "float": "a number",
@@ -89,6 +90,10 @@ def decode(source: Source) -> dict[str, Any]:
         raise InvalidProfile(
             source.file, line, "", f"is no TOML: {said[:1].lower()}{said[1:]}"
         ) from None
+    known = list(Document.__struct_fields__)
+    for name in raw:  # here, because what the decoder says of these ends with a name of anybody's
+        if name not in known:
+            raise invalid(source, (name,), "there is no such key", near(name, known))
     try:
         msgspec.convert(raw, Document)
     except msgspec.ValidationError as error:
@@ -100,6 +105,12 @@ def invalid(source: Source, at: At, cause: str, mend: str = "") -> InvalidProfil
     """What is wrong with a key of a file, where it stands."""
     line = line_of(source.text, at) if source.text else 0
     return InvalidProfile(source.file or source.layer, line, shown(at), cause, mend)
+
+
+def brief(value: object) -> str:
+    """A value of a file in a line of an error."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def shown(at: Sequence[str | int]) -> str:
@@ -125,12 +136,12 @@ def _explained(source: Source, raw: dict[str, Any], message: str) -> InvalidProf
         return invalid(source, at, f"{found[1]!r} is missing")
     value = _value(raw, at)
     if said.startswith("Invalid enum value"):
-        return invalid(source, at, f"{value!r} is not known", near(str(value), _choices(at)))
+        return invalid(source, at, f"{brief(value)} is not known", near(str(value), _choices(at)))
     if found := re.search(r"matching regex (.*)$", said, re.DOTALL):
         wrong = at[-1] if "`key` in" in message else value
         pattern = next(one for one in PATTERNS if repr(one) == found[1])
         mend = near(str(wrong), list(PARTS)) if "hard-links" in pattern else ""
-        return invalid(source, at, f"{wrong!r} {PATTERNS[pattern]}", mend)
+        return invalid(source, at, f"{brief(wrong)} {PATTERNS[pattern]}", mend)
     for name, words in _TYPES.items():
         said = said.replace(f"`{name}`", words)
     said = re.sub(r"`([^`]*)`", lambda union: _union(union[1]), said)

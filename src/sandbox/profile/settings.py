@@ -18,7 +18,7 @@ from sandbox.errors import PolicyError
 from sandbox.limits import Limits, size
 from sandbox.paths import clean, has_pattern
 from sandbox.policy import SandboxPolicy
-from sandbox.profile.reading import decode, invalid
+from sandbox.profile.reading import brief, decode, invalid
 from sandbox.profile.values import Rule, Setting, Source
 
 __all__ = ["built_in", "entry_of", "place_of", "settings_of"]
@@ -72,16 +72,22 @@ def _taken_apart(source: Source, workspace: str, at: At, value: Any) -> Iterator
         for name, inner in value.items():
             yield from _taken_apart(source, workspace, (*at, name), inner)
     else:
-        key = tuple(map(str, at))
-        for index, item in enumerate(value) if key in GROWING else ():
-            place = (*at, index)
-            text = _checked(source, place, partial(_text, key, item))
-            _checked(source, place, partial(check, key, (text,)))
-            yield (*key, text), True, place
-        if key not in GROWING:
-            one = _checked(source, at, partial(_value, key, value))
-            _checked(source, at, partial(check, key, one))
-            yield key, one, at
+        yield from _list_or_value(source, at, value)
+
+
+def _list_or_value(source: Source, at: At, value: Any) -> Iterator[Found]:
+    key = tuple(map(str, at))
+    if key not in GROWING:
+        one = _checked(source, at, partial(_value, key, value))
+        _checked(source, at, partial(check, key, one))
+        yield key, one, at
+        return
+    for index, item in enumerate(value):
+        place = (*at, index)
+        text = _checked(source, place, partial(_text, key, item))
+        _checked(source, place, partial(check, key, (text,)))
+        yield (*key, text), True, place
+    _checked(source, at, partial(check, key, tuple(value)))  # how many they are
 
 
 def _text(key: tuple[str, ...], item: str) -> str:
@@ -160,7 +166,7 @@ def _rule(source: Source, at: At, rule: dict[str, Any]) -> Found:
     for number, example in enumerate(examples):
         words = _checked(source, (*at, "examples", number), partial(shlex.split, example))
         if tuple(words[: len(prefix)]) != prefix:
-            cause = f"{example!r} does not begin with the words of the rule"
+            cause = f"{brief(example)} does not begin with the words of the rule"
             raise invalid(source, (*at, "examples", number), cause)
     made = Rule(prefix, rule["decision"], rule.get("justification", ""), examples)
     return ("rules", made.decision, shlex.join(prefix)), made, at
@@ -173,7 +179,7 @@ def _checked(source: Source, at: At, make: Callable[[], Any]) -> Any:
     except PolicyError as error:
         cause, mend = getattr(error, "cause", str(error)), getattr(error, "mend", "")
         value = getattr(error, "value", getattr(error, "path", ""))
-        raise invalid(source, at, f"{value!r} {cause}", mend) from None
+        raise invalid(source, at, f"{brief(value)} {cause}", mend) from None
     except ValueError as error:
         raise invalid(source, at, str(error)) from None
 
