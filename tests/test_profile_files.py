@@ -21,8 +21,9 @@ from sandbox import InvalidProfile
 from sandbox.parts import PARTS
 from sandbox.profile.document import Document, json_schema
 from sandbox.profile.locate import line_of
-from sandbox.profile.reading import decode, read_source, shown
+from sandbox.profile.reading import decode, read_source
 from sandbox.profile.values import Source
+from sandbox.profile.wrong import shown
 
 
 @pytest.fixture
@@ -206,7 +207,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
     st.dictionaries(
         TEXT | st.sampled_from(["a` - at `$.network", "network", "rules", "x\n"]),
         st.recursive(
-            st.integers() | TEXT | st.just("a` - at `$.rules[0].prefix"),
+            st.integers()
+            | TEXT
+            | st.sampled_from(["a` - at `$.rules[0].prefix", "`key` in `$.x`"]),
             lambda inner: (
                 st.lists(inner, max_size=2)
                 | st.dictionaries(

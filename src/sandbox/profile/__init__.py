@@ -1,6 +1,6 @@
 """Profiles: policy documents on disk, layered into one policy.
 
-`document` says what a file may hold, `reading` reads one, `settings` takes it apart, `compose` puts
+`document` says what a file may hold, `reading` reads one (`wrong` and `explain` tell what is wrong), `settings` takes it apart, `compose` puts
 settings together, `tighten` lets a project that is not trusted only take away, `load` knows where
 files lie. Only `values` is imported by the rest of the package: the others need msgspec.
 """

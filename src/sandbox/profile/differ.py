@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from sandbox.profile.reading import shown
 from sandbox.profile.settings import GROWING
 from sandbox.profile.values import Profile, Rule, Setting, Source
 from sandbox.profile.widths import is_allowing, is_wider, said
+from sandbox.profile.wrong import shown
 
 __all__ = ["Difference", "differences", "row_of"]
 

@@ -18,7 +18,7 @@ from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, compose
-from sandbox.profile.reading import invalid, near, read_source
+from sandbox.profile.reading import read_source
 from sandbox.profile.settings import settings_of
 from sandbox.profile.tighten import tightened
 from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
@@ -33,6 +33,7 @@ from sandbox.profile.where import (
     user_profile,
 )
 from sandbox.profile.widths import is_wider
+from sandbox.profile.wrong import invalid, near
 
 __all__ = ["by_itself", "check_paths", "load"]
 

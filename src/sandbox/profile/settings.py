@@ -18,12 +18,12 @@ from sandbox.errors import PolicyError
 from sandbox.limits import Limits, size
 from sandbox.paths import clean, has_pattern
 from sandbox.policy import SandboxPolicy
-from sandbox.profile.reading import brief, decode, invalid
+from sandbox.profile.reading import decode
 from sandbox.profile.values import Rule, Setting, Source
+from sandbox.profile.wrong import At, brief, invalid
 
 __all__ = ["built_in", "entry_of", "place_of", "settings_of"]
 
-At = tuple[str | int, ...]
 Found = tuple[tuple[str, ...], Any, At]
 
 # Lists whose items add to those of the layers below; the other lists take their place.
