@@ -90,6 +90,10 @@ def test_show_says_where_each_part_comes_from(cli: Cli, place: Place) -> None:
     assert ["network.access", "none", "built-in"] in shown
     inner = done.stdout.partition("Not in force")[2]
     assert "network.access  full  project" in inner and "is not trusted" in inner
+    line, _, file = done.stdout.splitlines()[-1].partition("the project: ")[2].partition(" below ")
+    assert file == f"[trust] in {place.user}/sandbox.toml"
+    place.write(user=f"[trust]\n{line}\n")
+    assert cli.json("policy", "show")["policy"]["network"] == "full"
 
 
 def test_show_as_json_has_the_policy_that_is_enforced(cli: Cli, place: Place) -> None:

@@ -435,6 +435,18 @@ def test_a_variable_does_not_make_the_projects_files_the_users(
         assert load_profile(workspace=workspace).mode == "read-only"
 
 
+def test_a_users_file_that_leads_into_the_workspace_is_refused(place: Place) -> None:
+    there = place.project / "dotfiles.toml"
+    there.write_text('[network]\naccess = "full"\n')
+    (place.user / "sandbox.toml").symlink_to(there)
+    with pytest.raises(InvalidProfile, match="leads into the workspace"):
+        place.load()
+    (place.user / "profiles/named.toml").symlink_to(there)
+    with pytest.raises(InvalidProfile, match="link"):
+        place.load("named", user=False)
+    assert load_profile(workspace=place.outside).policy.network == "full"
+
+
 # Files that are never writable from inside
 
 

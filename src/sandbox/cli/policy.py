@@ -12,6 +12,7 @@ import click
 from sandbox.cli.options import Chosen, absolute, profile_options
 from sandbox.cli.tables import Section, as_text
 from sandbox.cli.tables import show as show_sections
+from sandbox.cli.text import printable
 from sandbox.environ import Environment
 from sandbox.policy import SandboxPolicy
 from sandbox.profile.compose import mode_of
@@ -20,6 +21,7 @@ from sandbox.profile.document import json_schema
 from sandbox.profile.load import by_itself
 from sandbox.profile.settings import place_of
 from sandbox.profile.values import Profile, Setting, Source
+from sandbox.profile.where import user_file
 
 __all__ = ["command"]
 
@@ -55,6 +57,9 @@ def show(chosen: Chosen, as_json: bool) -> int:
     if refused:
         sections.append(("Not in force", ("what", "value", "from", "why"), refused))
     _print(sections)
+    if refused:
+        line = f"projects = [{json.dumps(profile.workspace)}]"
+        click.echo(f"\nTo trust the project: {line} below [trust] in {printable(user_file())}")
     return 0
 
 

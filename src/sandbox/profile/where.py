@@ -35,15 +35,19 @@ def _usual_directory() -> str:
 
 
 def check_user_directory(workspace: str) -> None:
-    """Refuses a user's directory that a variable puts into the workspace: it is the project's then.
+    """Refuses user's files that are the project's: put there by a variable, or reached by a link.
 
-    Raises ``InvalidProfile``.
+    Not where the workspace contains HOME: that is never writable. Raises ``InvalidProfile``.
     """
     own, home = os.path.realpath(user_directory()), os.path.realpath(os.path.expanduser("~"))
-    usual = os.path.realpath(_usual_directory())
-    if below(own, workspace) and own != usual and not below(home, workspace):
+    if below(home, workspace):
+        return
+    if below(own, workspace) and own != os.path.realpath(_usual_directory()):
         cause = "the workspace contains it, and XDG_CONFIG_HOME says that it is the user's"
         raise InvalidProfile(user_directory(), 0, "", cause, "another XDG_CONFIG_HOME")
+    if in_workspace(user_file(), workspace):
+        cause = "leads into the workspace: a command may have written what is there"
+        raise InvalidProfile(user_file(), 0, "", cause, "a copy in the place of the link")
 
 
 def user_file() -> str:
