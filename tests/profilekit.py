@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from sandbox import Profile, load_profile
+from sandbox import load_profile
+from sandbox.profile.values import Profile
 
 
 class Place:

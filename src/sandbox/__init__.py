@@ -37,7 +37,6 @@ from sandbox.loading import load_profile
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
 from sandbox.process import Process
-from sandbox.profile.values import Profile, Rule
 from sandbox.reach import FileEntry, FileStat
 from sandbox.result import Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
@@ -74,9 +73,7 @@ __all__ = [
     "Limits",
     "PolicyError",
     "Process",
-    "Profile",
     "Result",
-    "Rule",
     "Sandbox",
     "SandboxBug",
     "SandboxException",

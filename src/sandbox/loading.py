@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sandbox.profile.values import Mode, Profile
+if TYPE_CHECKING:
+    from sandbox.profile.values import Mode, Profile
 
 __all__ = ["load_profile"]
 
