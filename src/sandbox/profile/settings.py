@@ -99,7 +99,7 @@ def _text(key: tuple[str, ...], item: str) -> str:
 def _value(key: tuple[str, ...], value: Any) -> Any:
     """A value as policies have it."""
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(dict.fromkeys(value))
     if key[0] != "limits":
         return value
     if value == "none":

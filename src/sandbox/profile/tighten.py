@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sandbox.policy import SandboxPolicy
+from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, Settings, compose, mode_of
 from sandbox.profile.values import ApprovalMode, Rule, Setting
 from sandbox.profile.widths import STRICTER, is_allowing, is_wider, said
@@ -29,9 +30,10 @@ def tightened(below: Composed, settings: list[Setting], workspace: str) -> Compo
     own = replace(policy.environment, set=below.policy.environment.set)
     policy = policy.with_environment(own)
     found = _in_force(below, above, policy, workspace)
+    mode = mode_of(policy, found["mode",].value, workspace)
     return Composed(
         policy,
-        mode_of(policy, found["mode",].value, workspace),
+        min(mode, below.mode, key=list(MODES).index),  # it allows no more than the layers below
         _approval(below, above),
         below.unsandboxed and above.unsandboxed,
         _rules(below, above),
