@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import secrets_page
@@ -14,9 +16,10 @@ import secrets_page
 import sandbox
 import sandbox.command
 from sandbox.cli.run import command as run_command
+from sandbox.profile.document import Document, RuleTable
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "docs/reference.md"]
+DOCUMENTS = ["README.md", "docs/reference.md", "docs/profiles.md"]
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -112,6 +115,33 @@ def test_the_reference_has_the_options_of_run() -> None:
     shown = set(re.findall(r"--[a-z-]+", block.partition("sandbox debug")[0]))
     options = {name for option in run_command.params for name in option.opts if name[:2] == "--"}
     assert shown == options - {"--verbose"}
+
+
+@pytest.mark.parametrize("text", blocks("docs/profiles.md", "toml"))
+def test_each_profile_that_is_shown_is_one(text: str, tmp_path: Path) -> None:
+    (tmp_path / "shown.toml").write_text(text)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles/strict.toml").write_text("")
+    config = tmp_path / "sandbox"
+    config.symlink_to(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "policy", "check", str(tmp_path / "shown.toml")],
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_of_profiles_shows_every_key() -> None:
+    (every,) = [one for one in blocks("docs/profiles.md", "toml") if "description" in one]
+    shown = tomllib.loads(every)
+    assert set(shown) == set(Document.__struct_fields__)
+    for table in ("network", "environment", "isolation", "approval", "trust"):
+        fields = get_type_hints(Document)[table].__args__[0].__struct_fields__
+        assert set(shown[table]) == set(fields)
+    assert set(shown["rules"][0]) == set(RuleTable.__struct_fields__)
 
 
 def test_the_page_of_secrets_is_the_table() -> None:

@@ -127,6 +127,33 @@ def test_patterns_match_whole_names_in_any_case_and_exclude_wins() -> None:
     assert set(env) == {"project_b", "MY_PROJECT_C", "PATH"}
 
 
+def test_where_only_is_said_nothing_else_is_inherited_but_values_are_set() -> None:
+    caller = CALLER | {"PROJECT_TOKEN": "x"}
+    only = Environment("all", only=("project_*", "PATH"), allow=("PROJECT_TOKEN", "CI"))
+    env = build(only, caller, {"TMPDIR": "/t"})
+    assert env == {
+        "PATH": "/opt/x:/usr/bin",
+        "PROJECT_MODE": "x",
+        "PROJECT_TOKEN": "x",
+        "TMPDIR": "/t",
+    }
+    assert build(Environment(only=("X",), set=(("A", "1"),)), CALLER, {}) == {
+        "PATH": PATH_DEFAULT,
+        "A": "1",
+    }
+
+
+def test_two_lists_of_only_have_to_match_both_and_either_when_widened() -> None:
+    one, other = Environment("all", only=("P*",)), Environment("all", only=("*E", "HOME"))
+    both = one.narrow(other).narrow(one)
+    assert both.only == ("P*",) and both.within == (("*E", "HOME"),)
+    assert set(build(both, CALLER, {})) == {"PROJECT_MODE", "PATH"}
+    assert build(both, CALLER, {})["PATH"] == PATH_DEFAULT
+    assert {"HOME", "PROJECT_MODE"} < set(build(one.widen(other), CALLER, {}))
+    assert one.widen(Environment("all")).only == ()
+    assert both.widen(both).only == both.only
+
+
 def test_set_wins_over_the_caller_and_over_the_marks() -> None:
     env = Environment(set={"TERM": "dumb", "TMPDIR": "/t"})  # type: ignore[arg-type]
     assert build(env, CALLER, {"TMPDIR": "/private"}) == {
@@ -189,7 +216,12 @@ def test_a_bad_name_or_value_is_refused_and_named(name: Any, value: Any, named: 
 
 @pytest.mark.parametrize(
     ("field", "value", "named"),
-    [("inherit", "most", "'most'"), ("include", "CI", "must be a list"), ("allow", "X", "list")],
+    [
+        ("inherit", "most", "'most'"),
+        ("include", "CI", "must be a list"),
+        ("allow", "X", "list"),
+        ("only", "X", "list"),
+    ],
 )
 def test_a_part_that_means_nothing_is_refused(field: str, value: Any, named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
@@ -249,6 +281,7 @@ ENVIRONMENTS = st.builds(
     include=PATTERN,
     exclude=PATTERN,
     allow=st.lists(st.sampled_from(["MY_TOKEN", "CI"]), max_size=2).map(tuple),
+    only=PATTERN,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ LADDER = (
     "errors",
     "paths",
     "limits",
+    "variables",
     "environ",
     "entries",
     "secrets",
@@ -40,9 +42,25 @@ LADDER = (
     "command.judge",
     "command.assess",
     "command",
+    "parts",
     "policy",
     "presets",
     "denial",
+    "profile",
+    "profile.locate",
+    "profile.values",
+    "profile.where",
+    "profile.wrong",
+    "profile.document",
+    "profile.explain",
+    "profile.reading",
+    "profile.settings",
+    "profile.compose",
+    "profile.widths",
+    "profile.tighten",
+    "profile.differ",
+    "profile.load",
+    "loading",
     "links",
     "named",
     "workplace",
@@ -52,6 +70,7 @@ LADDER = (
     "messages",
     "refused",
     "result",
+    "notice",
     "diagnose",
     "host",
     "mends",
@@ -114,7 +133,6 @@ LADDER = (
     "communicate",
     "streams",
     "process",
-    "notice",
     "boundary",
     "reach",
     "transfer",
@@ -150,6 +168,7 @@ LADDER = (
     "cli.seatbelt",
     "cli.debug",
     "cli.run",
+    "cli.policy",
     "cli.compile",
     "cli.main",
     "__main__",
@@ -178,6 +197,8 @@ HEAVY = (
     "rich",
     "psutil",
     "msgspec",
+    "tomllib",
+    "sandbox.profile",
     "tree_sitter",
     "tree_sitter_bash",
     "sandbox.command",
@@ -368,6 +389,20 @@ def test_one_module_knows_the_parser_of_shell_text() -> None:
     assert users == {"command.parse"}
 
 
+@pytest.mark.parametrize(
+    "call", ["sandbox.run(['true'])", "sandbox.cli.main.main(['run', '--', 'true'])"]
+)
+def test_a_command_without_profiles_brings_nothing_that_reads_them(
+    call: str, tmp_path: Path
+) -> None:
+    reads = ("msgspec", "tomllib", "difflib", "sandbox.profile.load", "sandbox.profile.values")
+    program = f"import sys, sandbox.cli.main; {call}; print(*(set({reads!r}) & set(sys.modules)))"
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    words = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", [])
+
+
 @pytest.mark.parametrize("path", sorted(CORE.glob("*.[ch]")), ids=lambda path: path.name)
 def test_the_core_includes_no_python_and_no_stdio(path: Path) -> None:
     ours = {header.name for header in CORE.glob("*.h")}
@@ -436,3 +471,14 @@ def test_the_function_counter_counts() -> None:
     assert c_functions(text.replace(")\n{", ") {")) == [("f", 4)]
     loop = "int g(void)\n{\n    while (x) {\n        y;\n    }\n}\nint h(void) {\n    z;\n}\n"
     assert c_functions(loop) == [("g", 6), ("h", 3)]
+
+
+def test_every_part_that_can_be_weaker_is_in_the_table() -> None:
+    """What a policy can accept is what results name: no more, no less."""
+    from sandbox.parts import PARTS
+
+    text = "".join(path.read_text() for path in SANDBOX.rglob("*.py"))
+    named = set(re.findall(r'Weaker\(\s*"([a-z-]+)"', text)) | set(
+        re.findall(r'^PART = "([a-z-]+)"', text, re.MULTILINE)
+    )
+    assert named == set(PARTS)

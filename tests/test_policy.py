@@ -17,6 +17,7 @@ from sandbox.entries import Access, Entry, Special
 from sandbox.environ import Environment
 from sandbox.errors import InvalidArgument, InvalidPath
 from sandbox.limits import Limits
+from sandbox.parts import PARTS as WEAKER
 from sandbox.policy import PROTECTED, SandboxPolicy
 from sandbox.presets import full_access, read_only, workspace_write
 
@@ -40,6 +41,7 @@ POLICIES = st.builds(
     allow_secrets=st.lists(st.sampled_from(["ssh", "aws", "gh", "*"]), max_size=2).map(tuple),
     protected=st.lists(st.sampled_from([".git", ".idea", "x"]), max_size=2).map(tuple),
     unix_sockets=st.lists(st.sampled_from(["/a/s", "/b/s"]), max_size=2).map(tuple),
+    accept=st.none() | st.lists(st.sampled_from(["names", "tmp"]), max_size=2).map(tuple),
 )
 PLACES = st.fixed_dictionaries({Special.WORKSPACE: PATHS, Special.TMP: PATHS})
 EVERY_PATH = ["/" + "/".join(p) for n in range(4) for p in itertools.product("abc", repeat=n)]
@@ -131,6 +133,8 @@ def test_copies_change_one_thing_and_leave_the_original() -> None:
     assert base.with_write("/a").with_read("/a").access("/a/b") is READ
     assert base.with_network("full").network == "full"
     assert base.with_network("full").without_network() == base
+    assert base.with_accept(["tmp"]).accept == ("tmp",)
+    assert base.with_accept(["tmp"]).with_accept(None) == base
     assert base.with_limits(Limits(cpu=1)).limits.cpu == 1
     assert base.with_environment(Environment(inherit="none")).environment.inherit == "none"
     assert base.allow_secret("ssh").allow_secrets == ("ssh",)
@@ -165,6 +169,10 @@ def test_a_narrowed_policy_is_what_both_allow(
     order = [None, "landlock", "namespaces"]
     assert both.require == max(one.require, other.require, key=order.index)
     assert set(both.protected) == {*one.protected, *other.protected}
+    accepted = [set(WEAKER) if one.accept is None else set(one.accept) for one in (one, other)]
+    assert (set(WEAKER) if both.accept is None else set(both.accept)) == accepted[0] & accepted[1]
+    wide = one.widen(other).accept
+    assert (set(WEAKER) if wide is None else set(wide)) == accepted[0] | accepted[1]
     for name in ("ssh", "aws", "gh"):
         allowed = [bool({name, "*"} & set(p.allow_secrets)) for p in (one, other)]
         assert bool({name, "*"} & set(both.allow_secrets)) is all(allowed)
@@ -235,6 +243,8 @@ def test_narrowing_by_read_only_takes_all_writing() -> None:
         ("allow_secrets", "ssh", "must be a list"),
         ("allow_secrets", ("shh",), "'shh'"),
         ("allow_secrets", (3,), "is not text"),
+        ("accept", ("nams",), "names"),
+        ("accept", "names", "must be a list"),
         ("entries", ("/a",), "is no Entry"),
         ("environment", {}, "Environment"),
         ("limits", None, "Limits"),

@@ -257,6 +257,27 @@ def test_each_writable_directory_has_its_protected_names_existing_or_not(
     assert f"{place}/.git" not in found.protected  # the private directory is nobody's workspace
 
 
+def test_a_narrowed_policy_lifts_only_what_both_sides_lift(workspace: Path, home: Path) -> None:
+    git = f"{workspace}/.git"
+    (workspace / ".git").mkdir()
+    base, opened = workspace_write(), workspace_write().with_write(git)
+    for narrow in (base.narrow(opened), opened.narrow(base)):
+        assert git in settle(narrow, workspace, home).protected
+    assert git not in settle(opened.narrow(opened), workspace, home).protected
+    assert git not in settle(full_access().narrow(opened), workspace, home).protected
+
+
+def test_what_a_widened_policy_grants_by_itself_is_lifted_whatever_it_denies(
+    workspace: Path, home: Path
+) -> None:
+    (workspace / ".git").mkdir()
+    (home / "notes").mkdir()
+    base = workspace_write().with_deny(home / "notes")
+    wide = base.widen(workspace_write().with_write(f"{workspace}/.git"))
+    assert len(wide.layers) > 1
+    assert f"{workspace}/.git" not in settle(wide, workspace, home).protected
+
+
 def test_an_explicit_grant_of_a_protected_name_wins(workspace: Path, home: Path) -> None:
     (workspace / ".git").mkdir()
     found = settle(workspace_write(write=[workspace / ".git"]), workspace, home)

@@ -17,6 +17,7 @@ from sandbox.errors import (
     InvalidArgument,
     InvalidLimit,
     InvalidPath,
+    InvalidProfile,
     PolicyError,
     SandboxBug,
     SandboxException,
@@ -32,6 +33,7 @@ from sandbox.errors import (
 from sandbox.headers import get_include
 from sandbox.limits import Limits
 from sandbox.live import Sandbox
+from sandbox.loading import load_profile
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access, preset, read_only, workspace_write
 from sandbox.process import Process
@@ -67,6 +69,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidLimit",
     "InvalidPath",
+    "InvalidProfile",
     "Limits",
     "PolicyError",
     "Process",
@@ -90,6 +93,7 @@ __all__ = [
     "WorkspaceRefused",
     "full_access",
     "get_include",
+    "load_profile",
     "preset",
     "read_only",
     "run",

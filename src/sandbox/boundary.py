@@ -26,7 +26,7 @@ from sandbox.errors import InvalidArgument, SandboxLost, Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
-from sandbox.notice import warn_once
+from sandbox.notice import check_accepted, warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Enforcement
@@ -82,7 +82,7 @@ class Boundary:
                 self._question = Question(policy, workspace, home, self._tmp, more, place, docks)
                 self._base = self._backend.resolve(self._question, isolation)
                 self._dock = _identity(self._base.dock)
-                return self._backend.start(self._base, isolation)
+                return _accepted(policy, self._backend.start(self._base, isolation))
             except IsolationRefused as error:
                 refused = error
                 self.clean_up()
@@ -144,6 +144,7 @@ class Boundary:
         except IsolationRefused as refused:
             part = f"isolation {self.isolation!r}"
             raise Unenforceable(part, refused.cause, refused.mend) from None
+        _accepted(self._base.policy, made)
         lying = self.policy[1]
         if lying is not None:
             try:
@@ -252,6 +253,16 @@ class Boundary:
         for joint in list(self._joints):
             joint.close()
         return confinement if self._owner == os.getpid() else None
+
+
+def _accepted(policy: SandboxPolicy, made: Confinement) -> Confinement:
+    """The confinement, unless it does less than its policy accepts: then it is closed."""
+    try:
+        check_accepted(policy, made.enforcement)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from sandbox.handed import given_environment
 from sandbox.live import Sandbox, needs_workspace, plan_of
 from sandbox.locks import ForkLock
 from sandbox.narrow import narrowed
-from sandbox.notice import warn_once
+from sandbox.notice import check_accepted, warn_once
 from sandbox.policy import SandboxPolicy
 from sandbox.request import working_directory
 from sandbox.resolve import ResolvedPolicy
@@ -59,6 +59,7 @@ class Spawner:
             self._question = Question(policy, named, user, self._tmp, more, "/")
             self._resolved: ResolvedPolicy = self._backend.resolve(self._question, self._isolation)
             self._direct: Direct = self._backend.direct(self._resolved)
+            check_accepted(policy, self._direct.enforcement)
         except BaseException:
             self._cleanup()
             raise

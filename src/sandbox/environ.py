@@ -1,10 +1,8 @@
 """The environment of a command, rebuilt from nothing.
 
 What is inherited is a list of names, not all but a list of secrets: no pattern knows every secret
-(``DATABASE_URL``, ``MY_CREDS``). Three kinds of name are never inherited, whatever a policy says,
-because the file or descriptor behind them belongs to the caller: hooks that make a loader, a
-shell or an interpreter run something, job servers, and sockets or descriptors that are closed
-before the command starts. A person can still set any of them to a value of his own.
+(``DATABASE_URL``, ``MY_CREDS``). ``variables`` has the names, also those that are never inherited;
+a person can still set any of these to a value of his own.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from sandbox.errors import InvalidArgument
 from sandbox.paths import has_pattern
+from sandbox.variables import CORE, is_never_inherited, is_secret
 
 __all__ = [
     "CORE",
@@ -38,49 +37,9 @@ _WIDTH: dict[str, int] = {"none": 0, "core": 1, "all": 2}
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_CORE = (
-    "PATH SHELL HOME USER LOGNAME TZ TERM COLORTERM NO_COLOR LANG LANGUAGE LC_ALL LC_ADDRESS"
-    " LC_COLLATE LC_CTYPE LC_IDENTIFICATION LC_MEASUREMENT LC_MESSAGES LC_MONETARY LC_NAME"
-    " LC_NUMERIC LC_PAPER LC_TELEPHONE LC_TIME"
-)
-CORE: tuple[str, ...] = tuple(_CORE.split())
-
-# Whoever sets one of these makes the next program run his code or read his file.
-_HOOKS = (
-    "LD_* DYLD_* GLIBC_TUNABLES GCONV_PATH BASH_ENV ENV ZDOTDIR FPATH BASH_FUNC_* BASHOPTS"
-    " SHELLOPTS PROMPT_COMMAND PS0 PS4 IFS CDPATH GLOBIGNORE TMPPREFIX PYTHONSTARTUP PYTHONPATH"
-    " PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT PYTHONWARNINGS PYTHONUSERBASE PYTHONPLATLIBDIR"
-    " PYTHONEXECUTABLE PYTHONPYCACHEPREFIX PYTEST_ADDOPTS PYTEST_PLUGINS PIP_CONFIG_FILE"
-    " NODE_OPTIONS NODE_PATH NODE_REPL_* PERL5* PERLLIB PERL_* RUBYOPT RUBYLIB LUA_INIT* LUA_PATH*"
-    " LUA_CPATH* JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_OPTS GRADLE_OPTS"
-    " PHP_INI_SCAN_DIR PHPRC R_PROFILE* R_ENVIRON* GOFLAGS RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER"
-    " RUSTFLAGS EDITOR VISUAL PAGER MANPAGER LESSOPEN LESSCLOSE BROWSER GIT_EXTERNAL_DIFF GIT_SSH"
-    " GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR"
-    " GIT_CONFIG* GIT_EXEC_PATH GIT_TEMPLATE_DIR GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE"
-    " GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_ALTERNATE_* SSH_ASKPASS SUDO_ASKPASS SVN_SSH"
-    " HGRCPATH CVS_RSH RSYNC_RSH TAR_OPTIONS OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES"
-    " GTK_MODULES GTK_PATH QT_PLUGIN_PATH GIO_MODULE_DIR GIO_EXTRA_MODULES KRB5_CONFIG HOSTALIASES"
-)
-_JOBS = "MAKEFLAGS MFLAGS GNUMAKEFLAGS MAKELEVEL MAKEFILES MAKEOVERRIDES CARGO_MAKEFLAGS"
-# Each names a descriptor that is closed, a socket of a program outside, or the caller's own place.
-_CLOSED = (
-    "PWD OLDPWD SHLVL _ LISTEN_FDS LISTEN_PID LISTEN_FDNAMES LISTEN_PIDFDID NOTIFY_SOCKET"
-    " WATCHDOG_* MAINPID JOURNAL_STREAM INVOCATION_ID SSH_AUTH_SOCK SSH_AGENT_PID SSH_CLIENT"
-    " SSH_CONNECTION SSH_TTY GPG_AGENT_INFO GPG_TTY DBUS_* DOCKER_HOST CONTAINER_HOST PODMAN_*"
-    " BUILDKIT_HOST XAUTHORITY DISPLAY WAYLAND_* ICEAUTHORITY SESSION_MANAGER PULSE_* PIPEWIRE_*"
-    " TMUX TMUX_PANE STY WINDOW KITTY_* WEZTERM_* ALACRITTY_SOCKET VSCODE_IPC_* VSCODE_GIT_*"
-    " NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE KRB5CCNAME XDG_RUNTIME_DIR SYSTEMD_*"
-    " WSL_INTEROP"
-)
 _OURS = frozenset({"SANDBOX", "SANDBOX_NETWORK_DISABLED"})
 _TEMPORARY = frozenset({"TMPDIR", "TEMP", "TMP", "TEMPDIR"})
 
-_SECRET = re.compile(
-    r"KEY(?!BOARD|MAP)|TOKEN|SECRET|PASSW|PASSPHRASE|PASSCODE|CRED|AUTH(?!OR)|PRIVATE|COOKIE|JWT"
-    r"|SESSION_ID|WEBHOOK|SIGNING|DATABASE_URL|CONN(ECTION)?_?STR|(^|_)(PAT|PWD|DSN|PIN|OTP)$"
-    r"|MONGO.*UR[IL]|REDIS.*URL|POSTGRES.*UR[IL]|AMQP.*URL|_DB_URL",
-    re.IGNORECASE,
-)
 _ENCODING = sys.getfilesystemencoding()  # as os.environ
 _PACKED_MAX = 1024  # seats whose environment is kept
 _VERDICTS_MAX = 4096  # names seen by one plan: an environment that grows for ever does not
@@ -90,17 +49,6 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression for a list of shell patterns, upper and lower case alike."""
     each = [fnmatch.translate(pattern) for pattern in patterns]
     return re.compile("|".join(each) or r"(?!)", re.IGNORECASE)
-
-
-# Not as expressions: compiling two hundred of them is what an import would mostly do.
-_NEVER = f"{_HOOKS} {_JOBS} {_CLOSED}".split()
-_NEVER_NAMES = frozenset(name for name in _NEVER if not name.endswith("*"))
-_NEVER_STARTS = tuple(name[:-1] for name in _NEVER if name.endswith("*"))
-
-
-def _is_never_inherited(name: str) -> bool:
-    name = name.upper()
-    return name in _NEVER_NAMES or name.startswith(_NEVER_STARTS)
 
 
 def _check_name(name: object) -> None:
@@ -134,8 +82,10 @@ class Environment:
       ``"all"`` (all but hooks, job servers, closed descriptors and what looks like a secret).
     - ``include``: patterns (``*``, ``?``, ``[...]``, any case) of further names to inherit.
     - ``exclude``: patterns of names not to inherit; wins over ``include`` and ``allow``.
+    - ``only``: patterns; where there are some, nothing is inherited that matches none of them.
     - ``allow``: exact names to inherit although they look like secrets.
     - ``set``: values of your own, as a mapping or pairs; these win over everything.
+    - ``within``: further lists like ``only``, made by ``narrow``: a name must match each.
 
     Raises ``InvalidArgument``, its author's fault, naming the culprit.
     """
@@ -145,6 +95,8 @@ class Environment:
     exclude: tuple[str, ...] = ()
     set: tuple[tuple[str, str], ...] = ()
     allow: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    within: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.inherit not in _WIDTH:
@@ -152,19 +104,20 @@ class Environment:
         pairs = self.set.items() if isinstance(self.set, Mapping) else self.set
         ordered = tuple(sorted(dict(pairs).items()))
         object.__setattr__(self, "set", ordered)
-        for field in ("include", "exclude", "allow"):
+        for field in ("include", "exclude", "allow", "only"):
             value = getattr(self, field)
             if isinstance(value, str):
                 raise InvalidArgument(field, value, "must be a list of names, not one text")
             object.__setattr__(self, field, tuple(value))
+        object.__setattr__(self, "within", tuple(tuple(names) for names in self.within))
         for name, value in ordered:
             _check_name(name)
             _check_value(name, value)
         for name in self.include:
-            if not has_pattern(name) and _SECRET.search(name):
+            if not has_pattern(name) and is_secret(name):
                 raise InvalidArgument("include", name, "looks like a secret", "put it in allow")
         for name in (*self.include, *self.allow):
-            if not has_pattern(name) and _is_never_inherited(name):
+            if not has_pattern(name) and is_never_inherited(name):
                 raise InvalidArgument("include", name, "is never inherited", "put it in set")
 
     def narrow(self, other: Environment) -> Environment:
@@ -176,23 +129,33 @@ class Environment:
             for pattern in mine.include
             if theirs.inherit == "all" or pattern in theirs.include
         ]
+        lists = tuple(dict.fromkeys([*self._lists(), *other._lists()]))
         return Environment(
             inherit=least,
             include=_once(include),
             exclude=_once([*self.exclude, *other.exclude]),
             set=tuple({**dict(other.set), **dict(self.set)}.items()),
             allow=tuple(name for name in self.allow if name in other.allow),
+            only=lists[0] if lists else (),
+            within=lists[1:],
         )
 
     def widen(self, other: Environment) -> Environment:
         """What either inherits, less what this one excludes."""
+        lists = [_once([*mine, *theirs]) for mine in self._lists() for theirs in other._lists()]
         return Environment(
             inherit=max(self.inherit, other.inherit, key=_WIDTH.__getitem__),
             include=_once([*self.include, *other.include]),
             exclude=self.exclude,
             set=tuple({**dict(other.set), **dict(self.set)}.items()),
             allow=_once([*self.allow, *other.allow]),
+            only=lists[0] if lists else (),
+            within=tuple(lists[1:]),
         )
+
+    def _lists(self) -> list[tuple[str, ...]]:
+        """All lists of which a name must match each."""
+        return [names for names in (self.only, *self.within) if names]
 
 
 def _once(items: Iterable[str]) -> tuple[str, ...]:
@@ -214,7 +177,16 @@ class Plan:
     be shared by threads: what is kept depends on the name alone.
     """
 
-    __slots__ = ("_allow", "_exclude", "_include", "_inherit", "_packed", "_set", "_verdicts")
+    __slots__ = (
+        "_allow",
+        "_exclude",
+        "_include",
+        "_inherit",
+        "_only",
+        "_packed",
+        "_set",
+        "_verdicts",
+    )
 
     def __init__(self, environment: Environment) -> None:
         self._inherit = environment.inherit
@@ -222,6 +194,8 @@ class Plan:
         self._allow = frozenset(environment.allow)
         self._include = _matcher(environment.include)
         self._exclude = _matcher(environment.exclude)
+        lists = (environment.only, *environment.within)
+        self._only = [_matcher(patterns) for patterns in lists if patterns]
         self._verdicts: dict[str | bytes, str] = {}
         self._packed: dict[tuple[str, str, str], tuple[dict[bytes, bytes], Packed]] = {}
 
@@ -229,15 +203,15 @@ class Plan:
         """Whether a variable of the caller with this name is passed on."""
         if not name or "=" in name or name in _TEMPORARY or name in _OURS:
             return False
-        if _is_never_inherited(name):
+        if is_never_inherited(name):
             return False
-        if self._exclude.match(name):
+        if self._exclude.match(name) or not all(only.match(name) for only in self._only):
             return False
         if name in self._allow:
             return True
         if self._inherit != "none" and name in CORE:
             return True
-        if _SECRET.search(name):
+        if is_secret(name):
             return False
         return self._inherit == "all" or self._include.match(name) is not None
 

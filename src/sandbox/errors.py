@@ -6,6 +6,7 @@
     |   +-- WorkspaceRefused              what must not be writable as a whole
     |   +-- InvalidLimit                  a limit or time-out that means nothing
     |   +-- InvalidArgument               any other argument
+    |   +-- InvalidProfile                a line of a profile's file
     +-- HostError                         the administrator of this machine
     |   +-- Unenforceable                 one part of the policy cannot be enforced here
     |   +-- Unavailable                   the machinery itself is missing
@@ -40,6 +41,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidLimit",
     "InvalidPath",
+    "InvalidProfile",
     "PolicyError",
     "SandboxBug",
     "SandboxException",
@@ -126,6 +128,21 @@ class InvalidArgument(PolicyError):
         if len(shown) > _SHOWN_MAX:
             shown = f"{shown[:_SHOWN_MAX]}..."
         super().__init__(_sentence(f"{name}={shown}", cause, mend))
+
+
+class InvalidProfile(PolicyError):
+    """A profile cannot be read, or one of its keys means nothing.
+
+    ``file`` as it was named, ``line`` from 1 (0: the file as a whole), ``key`` with dots, as in the
+    file (empty: none).
+    """
+
+    _fields = ("file", "line", "key", "cause", "mend")
+
+    def __init__(self, file: str, line: int, key: str, cause: str, mend: str = "") -> None:
+        self.file, self.line, self.key, self.cause, self.mend = file, line, key, cause, mend
+        where = f"{file}:{line}" if line else file
+        super().__init__(_sentence(f"{where}: {key}" if key else where, cause, mend))
 
 
 class HostError(SandboxException):

@@ -7,12 +7,13 @@ or infinity is a mistake of its author and never "no limit". ``None`` is no limi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from sandbox.errors import InvalidLimit
 
-__all__ = ["WALL_DEFAULT", "Limits", "check_seconds"]
+__all__ = ["WALL_DEFAULT", "Limits", "check_seconds", "size"]
 
 WALL_DEFAULT = 120.0
 _YEAR = 366 * 24 * 3600
@@ -28,6 +29,14 @@ _RANGES: dict[str, tuple[int, int, str]] = {
     "tmp": (2**20, _BYTES_MAX, "bytes"),
     "output": (0, 2**32, "bytes"),
 }
+
+
+def size(text: str) -> int:
+    """A number of bytes, or of 1024, 1024², 1024³ with K, M, G behind it. Raises ``ValueError``."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text, re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"{text!r} is no size, such as 512M")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
 
 
 def check_seconds(field: str, value: object) -> float:

@@ -1,4 +1,7 @@
-"""Saying once, in a warning, what is weaker than the policy; every result says it anyway."""
+"""What is weaker than the policy: refused where the policy says so, else said once, in a warning.
+
+Every result says it anyway.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import sys
 import threading
 import warnings
 
-from sandbox.errors import SandboxWeakened
+from sandbox.errors import SandboxWeakened, Unenforceable
+from sandbox.policy import SandboxPolicy
 from sandbox.result import Enforcement
 
-__all__ = ["warn_once"]
+__all__ = ["check_accepted", "warn_once"]
 
 _warned = threading.Event()  # a process is told once what is weaker, not at each command
+
+
+def check_accepted(policy: SandboxPolicy, enforcement: Enforcement) -> None:
+    """Raises ``Unenforceable`` for a part that is weaker and that the policy does not accept so."""
+    for part in enforcement.weaker:
+        if not (policy.accept is None or part.everywhere or part.part in policy.accept):
+            mend = f"{part.mend}, or accept {part.part!r}" if part.mend else f"accept {part.part!r}"
+            raise Unenforceable(part.part, part.cause, mend)
 
 
 def warn_once(enforcement: Enforcement) -> None:

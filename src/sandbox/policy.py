@@ -28,6 +28,7 @@ from sandbox.entries import (
 from sandbox.environ import Environment
 from sandbox.errors import InvalidArgument
 from sandbox.limits import Limits
+from sandbox.parts import check_parts
 from sandbox.paths import clean
 from sandbox.secrets import ALL, check_allowed
 
@@ -36,8 +37,9 @@ __all__ = ["PROTECTED", "Isolation", "Network", "SandboxPolicy"]
 Network = Literal["none", "loopback", "full"]
 Isolation = Literal["landlock", "namespaces"]
 
-# What programs outside the sandbox read and run later: hooks, tasks, rules, environments.
-PROTECTED = (".git", ".agents", ".codex", ".claude", ".vscode", ".idea", ".envrc", ".mcp.json")
+# What programs outside the sandbox read and run later: hooks, tasks, rules, environments, profiles.
+_PROTECTED = ".git .agents .codex .claude .vscode .idea .envrc .mcp.json sandbox.toml"
+PROTECTED = tuple(_PROTECTED.split())
 
 _NETWORKS: dict[str, int] = {"none": 0, "loopback": 1, "full": 2}
 _ISOLATIONS: dict[str | None, int] = {None: 0, "landlock": 1, "namespaces": 2}
@@ -64,6 +66,9 @@ class SandboxPolicy:
     - ``unix_sockets``: paths of Unix sockets of the host that commands may connect to, 64 at the
       most. Whoever answers there acts with its own rights: naming a daemon's is giving its power
       away. An entry that denies exactly that path wins, as does a place of secrets.
+    - ``accept``: the parts (``sandbox.parts``) that a host may enforce less than is said here, or
+      None for all of them. With any other that is weaker nothing is run; what no host can do
+      better counts as enforced.
     - ``within``: further lists of entries, made by ``narrow``: each must allow it too.
 
     Raises ``InvalidPath``, ``InvalidLimit`` or ``InvalidArgument``: its author's fault.
@@ -78,6 +83,7 @@ class SandboxPolicy:
     extra_filter: bytes | None = None
     allow_secrets: tuple[str, ...] = ()
     unix_sockets: tuple[str, ...] = ()
+    accept: tuple[str, ...] | None = None
     within: tuple[Layer, ...] = ()
     _hash: int = field(init=False, repr=False)
 
@@ -90,12 +96,15 @@ class SandboxPolicy:
             for item in _texts("allow_secrets", self.allow_secrets)
         )
         check_allowed(allowed)
+        accept = None if self.accept is None else _once(_texts("accept", self.accept))
+        check_parts(accept or ())
         for name, value in (
             ("entries", layers[0]),
             ("within", layers[1:]),
             ("protected", _check_names(_texts("protected", self.protected))),
             ("allow_secrets", allowed),
             ("unix_sockets", _check_sockets(self.unix_sockets)),
+            ("accept", accept),
         ):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_hash", hash(_values(self)))
@@ -175,6 +184,10 @@ class SandboxPolicy:
         """A copy that is run with this isolation or a stronger one, or not at all."""
         return replace(self, require=isolation)
 
+    def with_accept(self, parts: Iterable[str] | None) -> SandboxPolicy:
+        """A copy under which these parts may be enforced less, and no others; None: all."""
+        return replace(self, accept=None if parts is None else tuple(parts))
+
     def with_environment(self, environment: Environment) -> SandboxPolicy:
         """A copy with this environment."""
         return replace(self, environment=environment)
@@ -207,6 +220,7 @@ class SandboxPolicy:
             extra_filter=self.extra_filter or other.extra_filter,
             allow_secrets=_shared(self.allow_secrets, other.allow_secrets),
             unix_sockets=_shared_sockets(self, other),
+            accept=_both_accept(self.accept, other.accept),
         )
 
     def widen(self, other: SandboxPolicy) -> SandboxPolicy:
@@ -225,6 +239,11 @@ class SandboxPolicy:
             limits=self.limits.widen(other.limits),
             allow_secrets=_once([*self.allow_secrets, *other.allow_secrets]),
             unix_sockets=_once([*self.unix_sockets, *other.unix_sockets]),
+            accept=(
+                None
+                if self.accept is None or other.accept is None
+                else _once([*self.accept, *other.accept])
+            ),
         )
 
     def _grant(self, entry: Entry) -> SandboxPolicy:
@@ -258,6 +277,15 @@ def _shared_sockets(one: SandboxPolicy, other: SandboxPolicy) -> tuple[str, ...]
     return tuple(
         path for path in one.unix_sockets if other.unconfined or path in other.unix_sockets
     )
+
+
+def _both_accept(
+    mine: tuple[str, ...] | None, theirs: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The parts that both take weaker; None takes all."""
+    if mine is None or theirs is None:
+        return theirs if mine is None else mine
+    return tuple(part for part in mine if part in theirs)
 
 
 def _check_sockets(paths: Any) -> tuple[str, ...]:

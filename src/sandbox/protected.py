@@ -9,28 +9,68 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sandbox.entries import Access
 from sandbox.paths import ancestors, below, depth, follow
 
-__all__ = ["GUARDED_MAX", "leads_to", "protected_paths"]
+__all__ = ["GUARDED_MAX", "leads_to", "lifted_by", "protected_paths"]
 
 GUARDED_MAX = 16  # writable directories that are looked after around each command
 _POINTER_MAX = 4096  # bytes of a .git file or commondir file that are looked at
 
 
+def lifted_by(granted: Mapping[str, Access], tables: Sequence[Mapping[str, Access]]) -> set[str]:
+    """The paths that are writable because they, or something in them, were granted by themselves.
+
+    ``tables``: each list of entries by real path. One in which writing begins at the directory
+    around a path has to grant the path, too: else a narrowed policy would lift what one side
+    protects.
+    """
+    sides = [(_and_above(_writes(table)), _beginnings(table)) for table in tables]
+    return {
+        path
+        for path in _and_above(_writes(granted))
+        if all(path in opened or _above(path) not in roots for opened, roots in sides)
+    }
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _beginnings(table: Mapping[str, Access]) -> set[str]:
+    """The paths that are writable while what is around them is not."""
+    around = {
+        path: next((table[above] for above in ancestors(path)[1:] if above in table), Access.DENY)
+        for path in _writes(table)
+    }
+    return {path for path, access in around.items() if access is not Access.WRITE}
+
+
+def _writes(table: Mapping[str, Access]) -> set[str]:
+    return {path for path, access in table.items() if access is Access.WRITE}
+
+
+def _and_above(paths: Iterable[str]) -> set[str]:
+    return {above for path in paths for above in ancestors(path)}
+
+
 def protected_paths(
-    names: tuple[str, ...], granted: Mapping[str, Access], tmp: str
+    names: tuple[str, ...],
+    granted: Mapping[str, Access],
+    tmp: str,
+    lifted: Collection[str] | None = None,
 ) -> tuple[str, ...]:
     """The protected paths of each writable directory, existing or not.
 
-    ``granted`` are real paths with their access; a path that one of them makes writable by itself
-    is not protected, and with the common directory of a linked worktree neither is its own. The
-    private ``tmp`` is nobody's workspace and has none.
+    ``granted`` are real paths with their access; a path that is ``lifted`` (by default: that one of
+    them makes writable by itself) is not protected, and with the common directory of a linked
+    worktree neither is its own. The private ``tmp`` is nobody's workspace and has none.
     """
-    writes = [path for path, access in granted.items() if access is Access.WRITE]
-    lifted = {above for path in writes for above in ancestors(path)}
+    writes = _writes(granted)
+    if lifted is None:
+        lifted = _and_above(writes)
     found: list[str] = []
     for root in sorted(writes, key=depth):
         if root == tmp or not os.path.isdir(root):
@@ -40,8 +80,8 @@ def protected_paths(
                 found.append(path)
                 # A grant around the pointer itself (a bare repository as workspace) is of no .git.
                 wide = ancestors(root)
-                opened = [one for one in behind if one in granted and one not in wide]
-                opened = [one for one in opened if granted[one] is Access.WRITE]
+                opened = [one for one in behind if one in writes and one in lifted]
+                opened = [one for one in opened if one not in wide]
                 found.extend(one for one in behind if not any(below(one, at) for at in opened))
     return tuple(dict.fromkeys(found))
 

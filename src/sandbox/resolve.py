@@ -22,7 +22,7 @@ from sandbox.links import check_links
 from sandbox.named import entries_of, named_sockets
 from sandbox.paths import below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
-from sandbox.protected import protected_paths
+from sandbox.protected import lifted_by, protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 from sandbox.workplace import check_workspace, workspace_of
 
@@ -158,7 +158,8 @@ def resolve(
     sockets = named_sockets(policy)
     for layer in layers:
         layer[0].update({path: Access.READ for path in sockets if path not in layer[0]})
-    table = _flatten([layer[0] for layer in layers])
+    tables = [layer[0] for layer in layers]
+    table = _flatten(tables)
     check_links((*policy.layers, entries_of(policy)), table)
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
@@ -175,7 +176,9 @@ def resolve(
         places=tuple(Place(path, table[path]) for path in paths),
         writable=tuple(path for path in paths if table[path] is Access.WRITE),
         denied=tuple(dict.fromkeys(denied)),
-        protected=protected_paths(policy.protected, granted, places[Special.TMP]),
+        protected=protected_paths(
+            policy.protected, granted, places[Special.TMP], lifted_by(granted, tables)
+        ),
         links=tuple(dict.fromkeys(links)),
         workspace=work,
         home=house,

@@ -23,6 +23,7 @@ from sandbox.backends.rlimits import hard_limits, rlimits
 from sandbox.entries import Access
 from sandbox.environ import CORE, Plan, account_homes, markers
 from sandbox.errors import InvalidPath, Unenforceable
+from sandbox.notice import check_accepted
 from sandbox.paths import has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy
@@ -84,6 +85,7 @@ def compile_file(policy: SandboxPolicy, target: str, workspace: str) -> Compiled
         ground, anchors = _ground(backend, resolved, isolation)
         parts.append(_part(resolved, ground, anchors, environ))
         enforcements.append(Enforcement(isolation, ground.weaker))
+        check_accepted(policy, enforcements[-1])
         tmp = own or tmp
     _write(target, _pack(parts))
     return Compiled(tuple(enforcements), tmp)

@@ -30,6 +30,10 @@ COMMANDS = {
     "run": ("run", "Run a command confined."),
     "compile": ("compile", "Compile a policy to a file, for sandcore-exec."),
     "exec-path": ("compile:path_command", "Where sandcore-exec is."),
+    "policy": (
+        "policy",
+        "The policy in force and where it comes from; checks profiles.",
+    ),
     "debug": ("debug", "Show what a policy compiles to, or run under one mechanism alone."),
     "doctor": ("checkup", "What this host offers, what it lacks, and how to mend it."),
     "bench": ("bench", "What confinement costs on this machine."),

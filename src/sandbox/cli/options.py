@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from sandbox.cli.text import complain
 from sandbox.environ import Environment
 from sandbox.errors import InvalidArgument
+from sandbox.limits import size
 from sandbox.paths import has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import preset
 
-__all__ = ["command_argument", "network_option", "policy_of", "policy_options", "size"]
+if TYPE_CHECKING:
+    from sandbox.profile.values import Mode, Profile
+
+__all__ = [
+    "Chosen",
+    "command_argument",
+    "network_option",
+    "policy_of",
+    "policy_options",
+    "profile_options",
+]
 
 Command = Callable[..., Any]
-
-
-def size(text: str) -> int:
-    """A number of bytes, or of 1024, 1024², 1024³ with K, M, G behind it. Raises ``ValueError``."""
-    found = re.fullmatch(r"(\d+)([KMG]?)", text, re.ASCII | re.IGNORECASE)
-    if found is None:
-        raise ValueError(f"{text!r} is no size, such as 512M")
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
 
 
 NETWORKS = ("none", "loopback", "full")
@@ -41,6 +43,7 @@ network_option = click.option(
 )
 
 _OPTIONS = (
+    click.option("--profile", metavar="NAME|FILE", help="A mode, a profile of yours, or a file."),
     click.option("--read-only", is_flag=True, help="Write nothing but a private TMPDIR."),
     click.option("--auto", is_flag=True, help="Write below the working directory too (default)."),
     click.option("--full-access", is_flag=True, help="No confinement of files and network."),
@@ -85,12 +88,28 @@ _OPTIONS = (
 command_argument = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 
 
+class Chosen(NamedTuple):
+    """What the options make: a policy, and the profile that it is based on, if any."""
+
+    policy: SandboxPolicy
+    profile: Profile | None
+
+
 def policy_options(command: Command) -> Command:
     """Gives a command the options; it gets a `policy` instead of their values."""
+    return _with_options(lambda made, **others: command(policy=made.policy, **others), command)
 
+
+def profile_options(command: Command) -> Command:
+    """As `policy_options`; it gets `chosen`, with a profile in any case."""
+    return _with_options(lambda made, **others: command(chosen=made, **others), command, True)
+
+
+def _with_options(call: Command, command: Command, always: bool = False) -> Command:
     @functools.wraps(command)
     def with_policy(
         *,
+        profile: str | None,
         read_only: bool,
         auto: bool,
         full_access: bool,
@@ -107,7 +126,9 @@ def policy_options(command: Command) -> Command:
         tmp: int | None,
         **others: Any,
     ) -> Any:
-        policy = preset(_mode(read_only, auto, full_access))
+        mode = _mode(read_only, auto, full_access)
+        base = _profile(profile, mode, always)
+        policy = base.policy if base is not None else preset(mode or "auto")
         policy = _with_paths(policy, read, write, deny)
         for name in allow_secret:
             policy = policy.allow_secret(name)
@@ -116,11 +137,28 @@ def policy_options(command: Command) -> Command:
             _note_missing("--unix-socket", absolute(path), "can be connected to")
         policy = policy_of(policy, network, isolation, env)
         policy = _with_limits(policy, memory=memory, processes=processes, tmp=tmp)
-        return command(policy=policy, **others)
+        return call(Chosen(policy, base), **others)
 
     for option in reversed(_OPTIONS):
         with_policy = option(with_policy)
     return with_policy
+
+
+def _profile(name: str | None, mode: Mode | None, always: bool) -> Profile | None:
+    """The profile that is named or that counts in any case; None where there is no file.
+
+    Who has none does not pay for what reads them.
+    """
+    from sandbox.profile.where import there_are_files
+
+    if name is None and not always and not there_are_files(os.curdir):
+        return None
+    from sandbox.profile.load import check_paths, load
+
+    profile = load(name, mode=mode)
+    if not always:
+        check_paths(profile)
+    return profile
 
 
 def policy_of(
@@ -145,13 +183,17 @@ def _with_limits(policy: SandboxPolicy, **limits: int | None) -> SandboxPolicy:
     return policy.with_limits(replace(policy.limits, **given)) if given else policy
 
 
-def _mode(read_only: bool, auto: bool, full_access: bool) -> str:
-    """The one mode that was chosen."""
-    table = (("read-only", read_only), ("auto", auto), ("full-access", full_access))
+def _mode(read_only: bool, auto: bool, full_access: bool) -> Mode | None:
+    """The one mode that was chosen, if any."""
+    table: tuple[tuple[Mode, bool], ...] = (
+        ("read-only", read_only),
+        ("auto", auto),
+        ("full-access", full_access),
+    )
     named = [name for name, wanted in table if wanted]
     if len(named) > 1:
         raise click.UsageError(f"--{named[0]} and --{named[1]} exclude each other")
-    return named[0] if named else "auto"
+    return named[0] if named else None
 
 
 def _with_paths(
@@ -197,7 +239,13 @@ def _environment(base: Environment, given: Sequence[str]) -> Environment:
         else:
             names.append(name)
     try:
-        return replace(base, set=tuple(own.items()), allow=tuple(names))
+        return replace(
+            base,
+            set=tuple(own.items()),
+            allow=tuple(names),
+            only=(*base.only, *names) if base.only else (),
+            within=tuple((*patterns, *names) for patterns in base.within),
+        )
     except InvalidArgument as error:
         mend = f"--env {error.value}=VALUE" if error.mend else ""
         raise InvalidArgument("--env", error.value, error.cause, mend) from None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sandbox.backends.explain import LandlockView, MountView, SeccompView
 from sandbox.cli.text import printable
 from sandbox.result import Weaker
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from sandbox.backends.explain import LandlockView, MountView, SeccompView
 
 __all__ = [
     "Section",

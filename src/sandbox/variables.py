@@ -1,0 +1,70 @@
+"""Names of environment variables, by what they do: the tables behind ``environ``.
+
+Three kinds of name are never inherited, whatever a policy says, because the file or descriptor
+behind them belongs to the caller: hooks that make a loader, a shell or an interpreter run
+something, job servers, and sockets or descriptors that are closed before the command starts.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["CORE", "is_never_inherited", "is_secret"]
+
+_CORE = (
+    "PATH SHELL HOME USER LOGNAME TZ TERM COLORTERM NO_COLOR LANG LANGUAGE LC_ALL LC_ADDRESS"
+    " LC_COLLATE LC_CTYPE LC_IDENTIFICATION LC_MEASUREMENT LC_MESSAGES LC_MONETARY LC_NAME"
+    " LC_NUMERIC LC_PAPER LC_TELEPHONE LC_TIME"
+)
+CORE: tuple[str, ...] = tuple(_CORE.split())
+
+# Whoever sets one of these makes the next program run his code or read his file.
+_HOOKS = (
+    "LD_* DYLD_* GLIBC_TUNABLES GCONV_PATH BASH_ENV ENV ZDOTDIR FPATH BASH_FUNC_* BASHOPTS"
+    " SHELLOPTS PROMPT_COMMAND PS0 PS4 IFS CDPATH GLOBIGNORE TMPPREFIX PYTHONSTARTUP PYTHONPATH"
+    " PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT PYTHONWARNINGS PYTHONUSERBASE PYTHONPLATLIBDIR"
+    " PYTHONEXECUTABLE PYTHONPYCACHEPREFIX PYTEST_ADDOPTS PYTEST_PLUGINS PIP_CONFIG_FILE"
+    " NODE_OPTIONS NODE_PATH NODE_REPL_* PERL5* PERLLIB PERL_* RUBYOPT RUBYLIB LUA_INIT* LUA_PATH*"
+    " LUA_CPATH* JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_OPTS GRADLE_OPTS"
+    " PHP_INI_SCAN_DIR PHPRC R_PROFILE* R_ENVIRON* GOFLAGS RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER"
+    " RUSTFLAGS EDITOR VISUAL PAGER MANPAGER LESSOPEN LESSCLOSE BROWSER GIT_EXTERNAL_DIFF GIT_SSH"
+    " GIT_SSH_COMMAND GIT_PROXY_COMMAND GIT_ASKPASS GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR"
+    " GIT_CONFIG* GIT_EXEC_PATH GIT_TEMPLATE_DIR GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE"
+    " GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_ALTERNATE_* SSH_ASKPASS SUDO_ASKPASS SVN_SSH"
+    " HGRCPATH CVS_RSH RSYNC_RSH TAR_OPTIONS OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES"
+    " GTK_MODULES GTK_PATH QT_PLUGIN_PATH GIO_MODULE_DIR GIO_EXTRA_MODULES KRB5_CONFIG HOSTALIASES"
+)
+_JOBS = "MAKEFLAGS MFLAGS GNUMAKEFLAGS MAKELEVEL MAKEFILES MAKEOVERRIDES CARGO_MAKEFLAGS"
+# Each names a descriptor that is closed, a socket of a program outside, or the caller's own place.
+_CLOSED = (
+    "PWD OLDPWD SHLVL _ LISTEN_FDS LISTEN_PID LISTEN_FDNAMES LISTEN_PIDFDID NOTIFY_SOCKET"
+    " WATCHDOG_* MAINPID JOURNAL_STREAM INVOCATION_ID SSH_AUTH_SOCK SSH_AGENT_PID SSH_CLIENT"
+    " SSH_CONNECTION SSH_TTY GPG_AGENT_INFO GPG_TTY DBUS_* DOCKER_HOST CONTAINER_HOST PODMAN_*"
+    " BUILDKIT_HOST XAUTHORITY DISPLAY WAYLAND_* ICEAUTHORITY SESSION_MANAGER PULSE_* PIPEWIRE_*"
+    " TMUX TMUX_PANE STY WINDOW KITTY_* WEZTERM_* ALACRITTY_SOCKET VSCODE_IPC_* VSCODE_GIT_*"
+    " NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE KRB5CCNAME XDG_RUNTIME_DIR SYSTEMD_*"
+    " WSL_INTEROP"
+)
+
+_SECRET = re.compile(
+    r"KEY(?!BOARD|MAP)|TOKEN|SECRET|PASSW|PASSPHRASE|PASSCODE|CRED|AUTH(?!OR)|PRIVATE|COOKIE|JWT"
+    r"|SESSION_ID|WEBHOOK|SIGNING|DATABASE_URL|CONN(ECTION)?_?STR|(^|_)(PAT|PWD|DSN|PIN|OTP)$"
+    r"|MONGO.*UR[IL]|REDIS.*URL|POSTGRES.*UR[IL]|AMQP.*URL|_DB_URL",
+    re.IGNORECASE,
+)
+
+# Not as expressions: compiling two hundred of them is what an import would mostly do.
+_NEVER = f"{_HOOKS} {_JOBS} {_CLOSED}".split()
+_NEVER_NAMES = frozenset(name for name in _NEVER if not name.endswith("*"))
+_NEVER_STARTS = tuple(name[:-1] for name in _NEVER if name.endswith("*"))
+
+
+def is_never_inherited(name: str) -> bool:
+    """Whether a variable of this name is never passed on, in upper or lower case."""
+    name = name.upper()
+    return name in _NEVER_NAMES or name.startswith(_NEVER_STARTS)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a name looks like that of a secret."""
+    return _SECRET.search(name) is not None
