@@ -59,14 +59,31 @@ BROKEN = {
     "no table": ("network = 3", 1, "network", "expected a table"),
     "empty": ('extends = ""', 1, "extends", "length >= 1"),
     "no rule": ("rules = 3", 1, "rules", "expected a list"),
-    "no prefix": ('[[rules]]\ndecision = "ask"', 1, "rules[0]", "'prefix' is missing"),
+    "no prefix": (
+        '[[rules]]\ndecision = "ask"\njustification = "x"',
+        1,
+        "rules[0]",
+        "'prefix' is missing",
+    ),
     "second rule": (
-        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\n\n[[rules]]\nprefix = []\ndecision = "ask"',
-        6,
+        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\njustification = "x"\n\n'
+        '[[rules]]\nprefix = []\ndecision = "ask"\njustification = "x"',
+        7,
         "rules[1].prefix",
         "length >= 1",
     ),
-    "decision": ('[[rules]]\nprefix = ["a"]\ndecision = "prompt"', 3, "rules[0].decision", "ask"),
+    "decision": (
+        '[[rules]]\nprefix = ["a"]\ndecision = "prompt"\njustification = "x"',
+        3,
+        "rules[0].decision",
+        "ask",
+    ),
+    "no reason": (
+        '[[rules]]\nprefix = ["a"]\ndecision = "ask"',
+        1,
+        "rules[0]",
+        "'justification' is missing",
+    ),
     "approval": ('[approval]\nmode = "on-request"', 2, "approval.mode", "on-escape"),
 }
 # Wrong by what it means: only the decoder can tell.
@@ -91,20 +108,35 @@ MEANINGLESS = {
     ),
     "socket": ('[network]\nunix_sockets = ["x"]', 2, "network.unix_sockets[0]", "relative"),
     "example": (
-        '[[rules]]\nprefix = ["git", "push"]\ndecision = "ask"\nexamples = ["git pull"]',
+        '[[rules]]\nprefix = ["git", "push"]\ndecision = "ask"\njustification = "x"\n'
+        'match = ["git pull"]',
+        5,
+        "rules[0].match",
+        "is not what the rule",
+    ),
+    "counterexample": (
+        '[[rules]]\nprefix = ["git"]\ndecision = "ask"\njustification = "x"\n'
+        'not_match = ["git pull"]',
+        5,
+        "rules[0].not_match",
+        "is not what the rule",
+    ),
+    "blank reason": (
+        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\njustification = " "',
         4,
-        "rules[0].examples[0]",
-        "does not begin",
+        "rules[0].justification",
+        "says nothing",
     ),
     "quotes": (
-        '[[rules]]\nprefix = ["git"]\ndecision = "ask"\nexamples = ["git \'"]',
-        4,
-        "rules[0].examples[0]",
-        "No closing quotation",
+        '[[rules]]\nprefix = ["git"]\ndecision = "ask"\njustification = "x"\nmatch = ["git \'"]',
+        5,
+        "rules[0].match",
+        "git",
     ),
     "rule twice": (
-        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\n[[rules]]\nprefix = ["a"]\ndecision = "ask"',
-        4,
+        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\njustification = "x"\n'
+        '[[rules]]\nprefix = ["a"]\ndecision = "ask"\njustification = "y"',
+        5,
         "rules[1]",
         "twice",
     ),
@@ -131,7 +163,7 @@ VALID = [
     '[isolation]\nminimum = "namespaces"\naccept = ["names", "tmp"]\n',
     '[approval]\nmode = "untrusted"\nunsandboxed = false\n',
     '[[rules]]\nprefix = ["a", "b"]\ndecision = "allow"\n'
-    'justification = "x"\nexamples = ["a b c"]\n',
+    'justification = "x"\nmatch = ["a b c"]\nnot_match = ["a"]\n',
     '[trust]\nprojects = ["/a"]\n',
 ]
 

@@ -24,10 +24,11 @@ from sandbox import (
     Special,
     load_profile,
 )
+from sandbox.command import Rule
 from sandbox.environ import CORE, Plan
 from sandbox.policy import PROTECTED
 from sandbox.presets import MODES, preset
-from sandbox.profile.values import Profile, Rule
+from sandbox.profile.values import Profile
 from sandbox.resolve import resolve
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
@@ -122,7 +123,7 @@ unsandboxed = true
 prefix = ["git", "push"]
 decision = "forbid"
 justification = "reviewed first"
-examples = ["git push --force origin 'a b'"]
+match = ["git push --force origin 'a b'"]
 """
     )
     profile = place.load("strict")
@@ -267,6 +268,7 @@ unsandboxed = true
 [[rules]]
 prefix = ["rm"]
 decision = "allow"
+justification = "quicker"
 """
 
 
@@ -407,7 +409,7 @@ def test_a_broken_file_of_any_layer_stops_all(place: Place) -> None:
     with pytest.raises(InvalidProfile, match=r"sandbox\.toml:1"):
         place.load()
     assert place.load(project=False).sources == ()
-    place.write(user='[[rules]]\nprefix = ["rm"]\n')
+    place.write(user='[[rules]]\nprefix = ["rm"]\njustification = "x"\n')
     with pytest.raises(InvalidProfile, match=r"'decision' is missing"):
         place.load(project=False)
     assert place.load(user=False, project=False).sources == ()
@@ -555,7 +557,11 @@ DOCUMENTS = st.fixed_dictionaries(
         ),
         "rules": st.lists(
             st.builds(
-                lambda word, decision: {"prefix": [word], "decision": decision},
+                lambda word, decision: {
+                    "prefix": [word],
+                    "decision": decision,
+                    "justification": "x",
+                },
                 st.sampled_from(["git", "rm"]),
                 st.sampled_from(["allow", "ask", "forbid"]),
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.entries import Access, Special
 from sandbox.environ import Environment
@@ -13,7 +13,10 @@ from sandbox.limits import Limits
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES, preset
 from sandbox.profile.settings import built_in, entry_of
-from sandbox.profile.values import ApprovalMode, Mode, Rule, Setting
+from sandbox.profile.values import ApprovalMode, Mode, Setting
+
+if TYPE_CHECKING:
+    from sandbox.command.rules import Rule
 
 __all__ = ["Composed", "compose", "mode_of"]
 

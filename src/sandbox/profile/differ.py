@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sandbox.profile.settings import GROWING
-from sandbox.profile.values import Profile, Rule, Setting, Source
+from sandbox.profile.values import Profile, Setting, Source
 from sandbox.profile.widths import is_allowing, is_wider, said
 from sandbox.profile.wrong import shown
 
@@ -50,10 +50,8 @@ def row_of(one: Setting) -> tuple[str, str]:
     key = one.key
     if key[:-1] in GROWING:
         return shown(key[:-1]), key[-1]
-    if isinstance(one.value, Rule):
-        text = f"{one.value.decision}: {key[-1]}"
-        why = one.value.justification
-        return "rules", f"{text} ({why})" if why else text
+    if key[0] == "rules":
+        return "rules", f"{one.value.decision}: {key[-1]} ({one.value.justification})"
     if key[:2] == ("environment", "set"):
         return shown(key), "(a value)"  # it may be a secret, and what is shown is kept
     return shown(key), _words(one.value)

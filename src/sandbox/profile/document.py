@@ -93,8 +93,9 @@ class RuleTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     prefix: Annotated[Words, Meta(min_length=1)]
     decision: Literal["allow", "ask", "forbid"]
-    justification: str | UnsetType = UNSET
-    examples: Words | UnsetType = UNSET
+    justification: Word
+    match: Words | UnsetType = UNSET
+    not_match: Words | UnsetType = UNSET
 
 
 class TrustTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,19 +7,18 @@ item is a setting, so that a layer adds to what is below it, and so are the rows
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from sandbox.entries import Access, Entry, Special
 from sandbox.environ import Environment
-from sandbox.errors import PolicyError
+from sandbox.errors import InvalidArgument, PolicyError
 from sandbox.limits import Limits, size
 from sandbox.paths import clean, has_pattern
 from sandbox.policy import SandboxPolicy
 from sandbox.profile.reading import decode
-from sandbox.profile.values import Rule, Setting, Source
+from sandbox.profile.values import Setting, Source
 from sandbox.profile.wrong import At, brief, invalid
 
 __all__ = ["built_in", "entry_of", "place_of", "settings_of"]
@@ -161,15 +160,14 @@ def entry_of(place: str, access: str, workspace: str) -> Entry:
 
 
 def _rule(source: Source, at: At, rule: dict[str, Any]) -> Found:
-    prefix = tuple(rule["prefix"])
-    examples = tuple(rule.get("examples", ()))
-    for number, example in enumerate(examples):
-        words = _checked(source, (*at, "examples", number), partial(shlex.split, example))
-        if tuple(words[: len(prefix)]) != prefix:
-            cause = f"{brief(example)} does not begin with the words of the rule"
-            raise invalid(source, (*at, "examples", number), cause)
-    made = Rule(prefix, rule["decision"], rule.get("justification", ""), examples)
-    return ("rules", made.decision, shlex.join(prefix)), made, at
+    from sandbox.command.rules import Rule  # with its parser: only who has rules pays for that
+
+    try:
+        made = Rule(**rule)
+    except InvalidArgument as error:
+        key = (*at, error.name) if error.name in rule else at
+        raise invalid(source, key, f"{brief(error.value)} {error.cause}", error.mend) from None
+    return ("rules", made.decision, made.shown), made, at
 
 
 def _checked(source: Source, at: At, make: Callable[[], Any]) -> Any:

@@ -8,12 +8,16 @@ Which settings have no effect by that is told with the reason; nothing is decide
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, Settings, compose, mode_of
-from sandbox.profile.values import ApprovalMode, Rule, Setting
+from sandbox.profile.values import ApprovalMode, Setting
 from sandbox.profile.widths import STRICTER, is_allowing, is_wider, said
+
+if TYPE_CHECKING:
+    from sandbox.command.rules import Rule
 
 __all__ = ["tightened"]
 

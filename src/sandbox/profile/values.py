@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sandbox.policy import SandboxPolicy
+
+if TYPE_CHECKING:  # it brings the parser of shell text: only who has rules pays for that
+    from sandbox.command.rules import Rule
 
 __all__ = [
     "APPROVALS",
     "ApprovalMode",
     "Mode",
     "Profile",
-    "Rule",
     "Setting",
     "Source",
 ]
@@ -22,19 +24,6 @@ ApprovalMode = Literal["untrusted", "on-escape", "never"]
 LayerName = Literal["built-in", "user", "profile", "project", "command line"]
 
 APPROVALS: tuple[ApprovalMode, ...] = ("untrusted", "on-escape", "never")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What is to be done with commands that begin with these words.
-
-    ``examples`` are command lines that do; that they do was checked when the profile was loaded.
-    """
-
-    prefix: tuple[str, ...]
-    decision: Literal["allow", "ask", "forbid"]
-    justification: str = ""
-    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
