@@ -69,6 +69,7 @@ class Row:
     held: dict[int, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, bool] | str = "not tried"
     inner: dict[str, float] = field(default_factory=dict)
+    middle: float = 0.0  # of the floor: nanoseconds of a command
     failed: str = ""
 
 
@@ -104,7 +105,7 @@ class Worker:
 
     def turn(self, count: int, most: int) -> Turn:
         found = self.ask(words=COMMAND, count=count, most=most)
-        held = {name: found[name] for name in ("fds", "threads", "resident")}
+        held = {name: found[name] for name in ("fds", "threads", "resident", "started")}
         return Turn(found["times"], found["wall"], held)
 
     def run(self, words: Sequence[str]) -> str:
@@ -303,6 +304,7 @@ def measure(table: list[Row], rounds: int, in_flight: Sequence[int], console: Co
                         slow.add(row.name)
                     continue
                 middle = statistics.median(base.times)
+                floor.middle = middle if most == 1 else floor.middle
                 times = sorted(turn.times)
                 row.runs.setdefault(most, []).append(
                     (
@@ -318,6 +320,11 @@ def measure(table: list[Row], rounds: int, in_flight: Sequence[int], console: Co
 
 
 def as_saved(table: list[Row]) -> list[dict[str, Any]]:
+    """The figures of each row.
+
+    ``first``: floors from nothing but an interpreter to the end of the first command, with imports.
+    ``each``: bytes that the caller has more for each command in flight.
+    """
     found = []
     for row in table:
         runs = {}
@@ -335,9 +342,19 @@ def as_saved(table: list[Row]) -> list[dict[str, Any]]:
                 "refused": row.refused,
                 "inside": row.inner,
                 "failed": row.failed,
+                **_kept(row, table[0].middle),
             }
         )
     return found
+
+
+def _kept(row: Row, middle: float) -> dict[str, float]:
+    held = {most: one for most, one in row.held.items() if one}
+    if 1 not in held or not middle:
+        return {}
+    least, most = min(held), max(held)
+    grown = (held[most]["resident"] - held[least]["resident"]) / max(most - least, 1)
+    return {"first": held[1]["started"] / middle, "each": grown}
 
 
 def show(saved: list[dict[str, Any]], console: Console) -> None:
@@ -347,7 +364,7 @@ def show(saved: list[dict[str, Any]], console: Console) -> None:
         title="One command, over the floor; throughput, of the floor's", title_justify="left"
     )
     heads = ["", "p50", "p99", *(f"×{most}" for most in flights), "p99 at most", "refuses"]
-    heads += ["stat", "open", "create", "spawn"]
+    heads += ["stat", "open", "create", "spawn", "first", "KiB each"]
     for head in heads:
         table.add_column(head, justify="right" if head else "left")
     for row in saved:
@@ -362,6 +379,8 @@ def show(saved: list[dict[str, Any]], console: Console) -> None:
         cells += [_number(row["runs"].get(str(n), {}).get("of_floor")) for n in flights]
         cells += [_number(most.get("p99")), count]
         cells += [_number(row["inside"].get(what)) for what in ("stat", "open", "create", "spawn")]
+        each = row.get("each")
+        cells += [_number(row.get("first")), _number(each / 1024 if each is not None else None)]
         table.add_row(row["name"], *cells)
     console.print(table)
     refusals = Table(title="What is refused (+), and what is not (.)", title_justify="left")
