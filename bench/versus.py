@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,6 +224,18 @@ def rows(work: str, floor: Path, python: Path, only: set[str]) -> Iterator[list[
             worker.close()
 
 
+@contextmanager
+def _tidied(place: str) -> Iterator[None]:
+    """Removes empty directories that are new there: some peers leave some that git looks at."""
+    before = set(os.listdir(place))
+    try:
+        yield
+    finally:
+        for name in {".git", ".codex", ".agents"} & set(os.listdir(place)) - before:
+            with suppress(OSError):
+                os.rmdir(f"{place}/{name}")
+
+
 def _missing(count: int, most: int) -> Turn:
     raise RuntimeError("it is not there")
 
@@ -416,7 +428,8 @@ def main() -> None:
     home.chmod(0o755)
     work = str(home / "work")
     os.mkdir(work)
-    with rows(work, compile_floor(), python, set(filter(None, given.only.split(",")))) as table:
+    only = set(filter(None, given.only.split(",")))
+    with _tidied("/tmp"), rows(work, compile_floor(), python, only) as table:
         probe(table, work, console)
         inner(table, work, 1 if given.quick else 3)
         measure(table, rounds, flights, console)
