@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from safetykit import assess, is_safe
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from safetykit import assess, context, is_safe
 
 from sandbox.command import Reason
+
+GIT = shutil.which("git")
+PLAIN = context(helpers_off=False)
 
 
 def test_braces_in_each_other_are_several_words() -> None:
@@ -13,3 +22,35 @@ def test_braces_in_each_other_are_several_words() -> None:
         assert assess(line).reasons[0] is Reason.EXPANSION, line
     for line in ("find . -name {}", "git show HEAD@{1}", "echo '{a,b}'", r"echo \{a,b}"):
         assert is_safe(line), line
+
+
+@pytest.mark.skipif(GIT is None, reason="no git")
+def test_git_without_the_promise_looks_for_no_object_of_a_partial_clone(tmp_path: Path) -> None:
+    """A missing object is fetched by what remote.*.uploadpack names, before git 2.44 always."""
+    ran, helper = tmp_path / "ran", tmp_path / "helper"
+    helper.write_text(f"#!/bin/sh\ntouch {ran}\nexit 1\n")
+    helper.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def git(line: str) -> bool:
+        ran.unlink(missing_ok=True)
+        subprocess.run([str(GIT), *line.split()], cwd=tmp_path, env=env, capture_output=True,
+                       stdin=subprocess.DEVNULL)  # fmt: skip
+        return ran.exists()
+
+    git("init -q -b main")
+    for key, value in (("core.repositoryFormatVersion", "1"), ("remote.origin.promisor", "true"),
+                       ("extensions.partialClone", "origin"), ("remote.origin.url", str(tmp_path)),
+                       ("remote.origin.uploadpack", str(helper))):  # fmt: skip
+        git(f"config {key} {value}")
+    (tmp_path / ".git/refs/heads/main").write_text("1" * 40 + "\n")
+    for line in ("rev-parse HEAD^{tree}", "rev-parse HEAD~1"):
+        assert git(line) and not is_safe(f"git {line}", PLAIN), line
+    for line in ("rev-parse HEAD", "rev-parse --abbrev-ref HEAD", "branch --show-current",
+                 "rev-parse --show-toplevel --git-dir --is-inside-work-tree",
+                 "rev-parse --is-shallow-repository", "--no-pager remote -v",
+                 "--no-pager worktree list", "--no-pager config --list"):  # fmt: skip
+        assert not git(line) and is_safe(f"git {line}", PLAIN), line
+    for line in ("rev-parse main", "rev-parse --short HEAD", "rev-parse -q --verify x"):
+        assert assess(f"git {line}", PLAIN).reasons == (Reason.GIT_HELPERS,)
+        assert is_safe(f"git {line}")

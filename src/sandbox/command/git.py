@@ -80,7 +80,7 @@ _DIFF = options("pPuUzwbRWsSMCDacm0123456789i", "nSGULM", _COMMITS)
 class _Row(NamedTuple):
     """A sub-command: its options, why it is here, and which of the repository's helpers may run.
 
-    ``helpers``: "all", "pager" (on a terminal only, and not with --no-pager) or "none"; tried.
+    ``helpers``: "all", or "pager" (on a terminal only, and not with --no-pager); tried.
     ``lists``: operands count as questions only with one of these options.
     ``first``: the first operand must be one of these, where it has one.
     """
@@ -134,7 +134,7 @@ _READS: dict[str, _Row] = {
         options("q", "", """show-toplevel show-prefix show-cdup git-dir git-common-dir
                 absolute-git-dir abbrev-ref short verify quiet is-inside-work-tree
                 is-inside-git-dir is-bare-repository is-shallow-repository symbolic-full-name"""),
-        "works on names", helpers="none"),
+        "an object that is missing is fetched by a program of the repository's"),
     "branch": _Row(
         options("avr", "", """list all remotes verbose show-current contains no-contains merged
                 no-merged sort column no-column color no-color abbrev points-at"""),
@@ -154,6 +154,11 @@ _READS: dict[str, _Row] = {
     "reflog": _Row(_DIFF, "only show reads", first=names("show")),
 }  # fmt: skip
 _VERSION = (("--version",), ("version",))
+# Questions about names alone. Any other looks for objects, and in a partial clone git fetches those
+# that are missing, which starts what remote.*.uploadpack of the repository names.
+_NO_OBJECTS = names("""--show-toplevel --show-prefix --show-cdup --git-dir --git-common-dir
+    --absolute-git-dir --is-inside-work-tree --is-inside-git-dir --is-bare-repository
+    --is-shallow-repository --abbrev-ref --symbolic-full-name HEAD""")
 _NEEDS_OPERAND = names("stash worktree")  # without one they write, or are an error
 
 
@@ -216,6 +221,8 @@ def git_wants_helpers(words: Sequence[str]) -> bool:
     row = _READS.get(words[at]) if at < len(words) else None
     if row is None or words[at:] == ["branch", "--show-current"]:
         return row is None
+    if words[at] == "rev-parse":
+        return not _NO_OBJECTS.issuperset(words[at + 1 :])
     return row.helpers == "all" or (row.helpers == "pager" and _PAGED.isdisjoint(words[:at]))
 
 
