@@ -54,3 +54,14 @@ def test_git_without_the_promise_looks_for_no_object_of_a_partial_clone(tmp_path
     for line in ("rev-parse main", "rev-parse --short HEAD", "rev-parse -q --verify x"):
         assert assess(f"git {line}", PLAIN).reasons == (Reason.GIT_HELPERS,)
         assert is_safe(f"git {line}")
+
+
+def test_what_env_takes_away_is_not_relied_on() -> None:
+    """`env -i git status` has no HELPERS_OFF any more."""
+    for options in ("-i", "-", "-u GIT_CONFIG_COUNT", "-uGIT_CONFIG_COUNT", "-vi", "-vu PATH",
+                    "--ignore-environment", "--unset=GIT_PAGER", "--unset GIT_PAGER"):  # fmt: skip
+        for line in (f"env {options} git status", f"timeout 5 env {options} git status"):
+            found = assess(line)
+            assert found.reasons[0] is Reason.WRAPPER and Reason.PROGRAM not in found.reasons, line
+        assert Reason.REMOVAL in assess(f"env {options} rm -rf x").reasons
+    assert is_safe("env git status") and is_safe("env -v LC_ALL=C git status")

@@ -77,7 +77,7 @@ SAFE = [
     "# first\nls\n", "cd src && ls \\\n  -la", "grep -rn 'a b' src", "rg -n foo src | head -20",
     'grep "x" f', "fi''nd . -name '*.py'", '"find" . -type f', "sed -n 1,20p f", "sed 's/a/b/g' f",
     "sed -n '/def /p' f", "awk '{print $1, $3}' f", "awk -F: 'NR==2 {print $NF}' f",
-    "/usr/bin/ls", "/opt/tools/ls -a", "env ls", "env -i ls", "timeout 5 nice -n 3 ls",
+    "/usr/bin/ls", "/opt/tools/ls -a", "env ls", "env LC_ALL=C ls", "timeout 5 nice -n 3 ls",
     "sh -c 'ls; pwd'", "bash -c \"bash -c 'ls'\"", "command -v git", "command ls", "time ls",
     "LC_ALL=C sort f", "set -euo pipefail; ls", "test -f f && cat f", "python3 --version",
     "printf '%s\\n' a", "git stash list", "git show HEAD@{1}", "stdbuf -oL ls", "echo a#b x=y",
