@@ -65,3 +65,21 @@ def test_what_env_takes_away_is_not_relied_on() -> None:
             assert found.reasons[0] is Reason.WRAPPER and Reason.PROGRAM not in found.reasons, line
         assert Reason.REMOVAL in assess(f"env {options} rm -rf x").reasons
     assert is_safe("env git status") and is_safe("env -v LC_ALL=C git status")
+
+
+def test_the_promise_about_git_is_of_the_directory_that_a_command_starts_in() -> None:
+    for line in ("cd sub && git diff --stat", "cd ..; git status", "cd x\ngit log",
+                 "command cd x; git log", "ls; cd x && ls | git grep y",
+                 "sh -c 'cd x && git status'", "cd x; sh -c 'git status'"):  # fmt: skip
+        assert Reason.GIT_HELPERS in assess(line).reasons, line
+    for line in ("git status; cd sub", "cd sub && git rev-parse --show-toplevel", "cd sub; ls"):
+        assert is_safe(line), line
+
+
+def test_only_what_every_shell_has_in_itself_is_a_builtin() -> None:
+    """Dash looks `time` up, and bash too where it is no keyword; zsh what `command` starts."""
+    nowhere = context(path=["/opt/nothing"])
+    for line in ("time echo x", "LC_ALL=C time echo x", "echo | time echo", "command echo x"):
+        assert is_safe(line), line
+        assert Reason.UNTRUSTED_PROGRAM in assess(line, nowhere).reasons, line
+    assert is_safe("echo x; pwd; test -f f", nowhere)

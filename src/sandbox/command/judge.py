@@ -28,6 +28,7 @@ _TELLS_VERSION = names("python python3 node gcc g++ clang cc bash")
 _HARMLESS = re.compile(
     r"(?:LC_\w+|LANG|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI)=[\w.@-]*", re.ASCII
 )
+_MOVES = names("cd chdir pushd popd")  # to a directory of which nothing is promised
 _EXEC = names("-exec -execdir -ok -okdir")
 _NOWHERE = "/dev/null"
 _READABLE_DEVICES = frozenset({_NOWHERE, "/dev/zero", "/dev/stdin"})
@@ -41,6 +42,7 @@ class Judge:
         self.causes: list[Cause] = []
         self._context = context
         self._commands = self._parsed = 0
+        self._moves = 0  # how often what is looked at changed its directory
         self._seen: set[str] = set()
         if context.powers:
             self._add(Reason.ENVIRONMENT, 0, 0, ", ".join(context.powers[:3]))
@@ -97,6 +99,7 @@ class Judge:
                 self._span(Reason.PROGRAM, words)
             return
         name = words[0].text.rpartition("/")[2]
+        self._moves += name in _MOVES
         if command.fed and name in FETCHERS:
             self._span(Reason.PIPE_TO_SHELL, words, "what it fetches becomes code of a shell")
         self._dangers(name, words)
@@ -140,7 +143,8 @@ class Judge:
             self._joined(inner.words, depth)
         if inner.words or inner.assignments:
             rest = command._replace(words=inner.words, assignments=inner.assignments)
-            self._simple(rest, depth + 1, in_shell and name in ("command", "builtin"))
+            # Not even "command" starts a builtin everywhere: zsh looks the name up.
+            self._simple(rest, depth + 1, False)
         if not inner.words:
             self._span(Reason.PROGRAM, words)
         return True
@@ -232,7 +236,7 @@ class Judge:
         if strange is not None:
             at, why = strange
             self._word(Reason.OPTION, words[min(at + 1, len(words) - 1)], why)
-        elif not self._context.git_helpers_off and git_wants_helpers(texts):
+        elif git_wants_helpers(texts) and (self._moves or not self._context.git_helpers_off):
             self._span(Reason.GIT_HELPERS, words)
         else:
             self._span(Reason.READS, words)

@@ -113,8 +113,9 @@ READERS: dict[str, Reader] = {
     **_one("type", "of a shell: tells what a name is", options("afptP")),
 }  # fmt: skip
 
-# Programs that bash, sh and zsh all have in themselves: their names are not looked up.
-BUILTINS = names(": builtin cd command coproc echo exec false printf pwd set test time true type")
+# Programs that bash, sh and zsh all have in themselves: their names are not looked up. Not time,
+# which dash looks up, and bash too behind an assignment.
+BUILTINS = names(": cd command echo exec false printf pwd set test true type")
 
 
 def _find(words: Sequence[str]) -> int | None:
