@@ -83,3 +83,12 @@ def test_only_what_every_shell_has_in_itself_is_a_builtin() -> None:
         assert is_safe(line), line
         assert Reason.UNTRUSTED_PROGRAM in assess(line, nowhere).reasons, line
     assert is_safe("echo x; pwd; test -f f", nowhere)
+
+
+def test_a_value_that_stands_apart_ends_no_cluster() -> None:
+    """`tree -Po '*' P` writes P: what follows the P of a cluster is options again."""
+    for line in ("tree -Po '*' P", "tree -LoP 1 P", "tree -IPo a b P", "tree -aLR 2", "tree -Po",
+                 "tree -PoP x P y"):  # fmt: skip
+        assert assess(line).reasons[0] is Reason.OPTION, line
+    for line in ("tree -aP '*'", "tree -L 2 src", "tree -dfL 2"):
+        assert is_safe(line), line

@@ -101,7 +101,7 @@ READERS: dict[str, Reader] = {
            options("txenJ", "scoN", "table separator json")),
     **_one("tree", "-o writes, and so does -R with it",
            options("adfilnpshugDFqNQCrtvUxJX", "LPI",
-                   "noreport dirsfirst filelimit prune du gitignore")),
+                   "noreport dirsfirst filelimit prune du gitignore")._replace(apart=True)),
     **_one("hostname", "an operand sets it", options("fsidIA", "", "fqdn short", operands=0)),
     **_one("ps", "the operand e shows environments",
            options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)),
