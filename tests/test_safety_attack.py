@@ -92,3 +92,16 @@ def test_a_value_that_stands_apart_ends_no_cluster() -> None:
         assert assess(line).reasons[0] is Reason.OPTION, line
     for line in ("tree -aP '*'", "tree -L 2 src", "tree -dfL 2"):
         assert is_safe(line), line
+
+
+def test_no_environment_is_shown() -> None:
+    for line in ("jq -n env", "jq -n env.X", "jq -n '$ENV'", "jq -n '$ENV.X'", "jq 'env|keys' f",
+                 "jq -n '[env]'", "jq 'import \"x\" as x; x::y' f", "env", "set", "ps -auxe",
+                 "ps auxe", "ps e", "ps -ex", "ps -e -x", "ps -e -u nobody", "ps -eu", "ps -ejf",
+                 "ps -Ce -x", "ps -ef -oargs", "ps -oenviron", "ps --format=environ",
+                 "ps -E", "ps -xE", "ps -ef x"):  # fmt: skip
+        assert not is_safe(line), line
+    for line in ("jq .a f", "jq -r '.a.b|keys' f", "jq input_filename f", "ps", "ps -A",
+                 "ps -ef", "ps -e", "ps -efww --forest", "ps -aux", "ps -A -opid,user",
+                 "ps -elf"):  # fmt: skip
+        assert is_safe(line), line
