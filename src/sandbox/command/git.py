@@ -5,7 +5,9 @@ text conversions, signatures, pagers, transports. So git is never safe by its wo
 a few that run none of them. ``Context.git_helpers_off`` is the caller's promise that
 none can run, which takes two things:
 
-- ``HELPERS_OFF`` in the environment that git is run with: it turns off all that has a switch;
+- ``HELPERS_OFF`` in the environment that git is run with: it turns off all that has a switch but
+  ``diff.external``, of which every value is run, also the empty one (git 2.39: "external diff
+  died"); of what is here only ``diff`` runs it, and is safe with ``--no-ext-diff``;
 - for what has none (``filter.*`` and ``diff.*`` drivers, which attributes name), that no command
   may write the repository's ``.git``, and that whoever made the repository is trusted, or that the
   command is confined so well that a helper may run.
@@ -29,7 +31,6 @@ _SETTINGS = (
     ("core.fsmonitor", "false"),  # run by status and diff
     ("core.hooksPath", "/dev/null"),  # post-index-change is run by a refresh of the index
     ("core.attributesFile", "/dev/null"),  # names drivers for every repository
-    ("diff.external", ""),  # run by diff
     ("log.showSignature", "false"),  # runs gpg.program
     ("gpg.program", "false"),  # run by %G? in formats
     ("gpg.ssh.program", "false"),
@@ -97,7 +98,7 @@ _READS: dict[str, _Row] = {
         options("sbuzv", "", """short branch porcelain long untracked-files ignored no-renames
                 ignore-submodules show-stash ahead-behind no-ahead-behind column no-column"""),
         "tells; runs fsmonitor and filters"),
-    "diff": _Row(_DIFF, "--output writes, --ext-diff and --textconv start programs"),
+    "diff": _Row(_DIFF, "starts diff.external if not --no-ext-diff; --output writes"),
     "log": _Row(_DIFF, "as diff; --show-signature starts gpg"),
     "show": _Row(_DIFF, "as log"),
     "whatchanged": _Row(_DIFF, "as log"),
@@ -159,6 +160,9 @@ _VERSION = (("--version",), ("version",))
 _NO_OBJECTS = names("""--show-toplevel --show-prefix --show-cdup --git-dir --git-common-dir
     --absolute-git-dir --is-inside-work-tree --is-inside-git-dir --is-bare-repository
     --is-shallow-repository --abbrev-ref --symbolic-full-name HEAD""")
+# Of diff: with these alone no patch is made.
+_NO_PATCH = names("--stat --numstat --shortstat --summary --name-only --name-status")
+_STAGED_DIFF = names("--cached --staged")
 _NEEDS_OPERAND = names("stash worktree")  # without one they write, or are an error
 
 
@@ -195,6 +199,8 @@ def git_strange(words: Sequence[str]) -> tuple[int, str] | None:
     found = first_strange(rest, row.options)
     if found is None:
         found = _operands(rest, row, words[at])
+    if found is None and words[at] == "diff" and _shows_patch(rest):
+        found = 0
     if found is None:
         found = next((n for n, word in enumerate(rest) if "%G" in word), None)
     return None if found is None else (at + 1 + min(found, max(len(rest) - 1, 0)), row.why)
@@ -211,6 +217,21 @@ def _operands(rest: Sequence[str], row: _Row, name: str) -> int | None:
         asked = next((at for at, word in enumerate(rest) if word in row.lists), None)
         return operands[0] if asked is None or asked > operands[0] else None
     return None
+
+
+def _shows_patch(rest: Sequence[str]) -> bool:
+    """Whether ``diff`` makes a patch, by which program the repository may say."""
+    chosen = rest[: rest.index("--")] if "--" in rest else rest
+    asked = {word for word in chosen if word.startswith("-")}
+    if asked <= _NO_PATCH | _STAGED_DIFF and asked & _NO_PATCH:
+        return False
+    for before, word in zip(["", *chosen], chosen, strict=False):
+        # Behind another option it may be that one's value: -S --no-ext-diff.
+        if word == "--no-ext-diff" and (
+            before[:1] != "-" or before in _NO_PATCH or before in _STAGED_DIFF
+        ):
+            return False
+    return True
 
 
 def git_wants_helpers(words: Sequence[str]) -> bool:
