@@ -105,3 +105,10 @@ def test_no_environment_is_shown() -> None:
                  "ps -ef", "ps -e", "ps -efww --forest", "ps -aux", "ps -A -opid,user",
                  "ps -elf"):  # fmt: skip
         assert is_safe(line), line
+
+
+def test_what_asks_is_no_value_of_another_option() -> None:
+    """`git branch --sort --list x` makes a branch x."""
+    for line in ("git branch --sort --list x", "git tag --sort --list x"):
+        assert not is_safe(line), line
+    assert is_safe("git branch --sort=x --list x")

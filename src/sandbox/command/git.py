@@ -214,6 +214,8 @@ def _operands(rest: Sequence[str], row: _Row, name: str) -> int | None:
             return 0 if name in _NEEDS_OPERAND else None
         return None if rest[operands[0]] in row.first and operands[0] == 0 else operands[0]
     if row.lists and operands:
+        if "--sort" in rest:  # takes the next word, also the one that asks: branch --sort --list x
+            return list(rest).index("--sort")
         asked = next((at for at, word in enumerate(rest) if word in row.lists), None)
         return operands[0] if asked is None or asked > operands[0] else None
     return None
