@@ -107,6 +107,33 @@ def test_no_environment_is_shown() -> None:
         assert is_safe(line), line
 
 
+def test_a_place_of_secrets_is_found_however_its_path_is_written() -> None:
+    for line in ("cat /proc//self/environ", "cat /dev/fd/../environ", "cat /etc//shadow",
+                 "cat /proc/self/task/1/environ", "cat /proc/./self/environ", "cat /etc/./shadow",
+                 "cat /etc/x/../shadow", "cat ../../etc/shadow", "cat ../proc/self/environ",
+                 "cat /proc/self/maps", "cat /proc/self/cwd/../x", "grep -ra . /proc/self",
+                 "grep -r x --include=e -f/proc/self/maps", "rg -a x /proc", "diff -r /proc/1 d",
+                 "grep --file=/proc/self/auxv x", "cat /dev/fd/3/../../environ", "ls /dev/fd",
+                 "cat </etc/./shadow", "cat <../../proc/self/maps", "cat /root//.npmrc",
+                 "cat //proc/self/environ", "cat a/../../proc/1/environ"):  # fmt: skip
+        assert not is_safe(line), line
+        assert not is_safe(["sh", "-c", line]), line
+    for line in ("cd /proc/self && cat environ", "cd /proc; cat self/environ", "cd / && cat x",
+                 "cd /; cat etc/shadow", "cd /etc && cat shadow", "cd /dev/fd; cat ../environ",
+                 "cd -P /dev && cat fd/../environ", "cd && cat .npmrc", "cd /root; cat .npmrc",
+                 "cd /; cd etc; cat shadow", "cd /home/u/.config && cat gh/hosts.yml",
+                 "cd /x/../etc; cat shadow", "cd ../..; cat etc/shadow", "cd -; cat shadow",
+                 "cd /..; cat f", "cd /../etc && cat f", "cd ../../root; cat f",
+                 "cd ../.config; cat gh/hosts.yml",
+                 "cd ../..; cat proc/self/environ", "cd ..; grep x proc/self/maps"):  # fmt: skip
+        assert not is_safe(line), line
+    for line in ("cat /proc/cpuinfo", "cat /proc/meminfo", "cat /proc/self/status", "ls src/proc",
+                 "cat /proc/1/cgroup", "cat src/proc/maps.c", "cd src && cat proc.c", "cd ..; ls",
+                 "cd /work/p && ls ../q", "cat dev/x", "cat /proc/sys/kernel/osrelease", "ls proc",
+                 "cd /home/u/p && cat f", "cat a//b ./c ../d/./e", "grep process src"):  # fmt: skip
+        assert is_safe(line), line
+
+
 def test_what_asks_is_no_value_of_another_option() -> None:
     """`git branch --sort --list x` makes a branch x."""
     for line in ("git branch --sort --list x", "git tag --sort --list x"):
