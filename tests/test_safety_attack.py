@@ -125,7 +125,9 @@ def test_a_place_of_secrets_is_found_however_its_path_is_written() -> None:
                  "cd /x/../etc; cat shadow", "cd ../..; cat etc/shadow", "cd -; cat shadow",
                  "cd /..; cat f", "cd /../etc && cat f", "cd ../../root; cat f",
                  "cd ../.config; cat gh/hosts.yml",
-                 "cd ../..; cat proc/self/environ", "cd ..; grep x proc/self/maps"):  # fmt: skip
+                 "cd ../..; cat proc/self/environ", "cd ..; grep x proc/self/maps",
+                 "cd ../..; grep -ra . proc", "cat /proc/kcore", "cat /run/secrets/x",
+                 "cat /var/run/secrets/kubernetes.io/serviceaccount/token"):  # fmt: skip
         assert not is_safe(line), line
     for line in ("cat /proc/cpuinfo", "cat /proc/meminfo", "cat /proc/self/status", "ls src/proc",
                  "cat /proc/1/cgroup", "cat src/proc/maps.c", "cd src && cat proc.c", "cd ..; ls",

@@ -183,7 +183,8 @@ _HOME = r"(?:~[\w.-]*|\$\{?HOME\}?|/root|/home/[^/]+|/Users/[^/]+)"
 _SECRET = re.compile(
     rf"(?:^|[/=@:,\"'])(?:{_ANYWHERE})(?=$|[/:,\"'])"
     rf"|{_HOME}/+(?:{_alternatives([row.path for row in SECRETS])})(?=$|[/:,\"'])"
-    r"|(?:^|/)etc/(?:g?shadow|sudoers|ssh/ssh_host_|ssl/private)",
+    r"|(?:^|/)etc/(?:g?shadow|sudoers|ssh/ssh_host_|ssl/private)"
+    r"|(?:^|/)run/secrets(?=$|[/\"'])|/proc/kcore",  # of containers, of Kubernetes; all memory
     re.IGNORECASE,
 )
 

@@ -96,7 +96,9 @@ class Judge:
             text = word.raw if word.text is None else word.text
             if credential(text):
                 self._word(Reason.CREDENTIALS, word, "a place of keys or passwords")
-            elif of_processes(text):
+            elif of_processes(text) or (
+                self._directory[:4] == "./.." and of_processes(f"../{text}")
+            ):
                 self._word(Reason.OPTION, word, "environments and open files of processes")
 
     def _simple(self, command: Simple, depth: int, in_shell: bool) -> None:
