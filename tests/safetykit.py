@@ -11,7 +11,7 @@ PROGRAMS = (
     " file find git grep head id jq kill less ln ls man mkdir mv nice nohup node npm od perl"
     " printf ps pwd python3 readlink rg rm rmdir sed seq sh dash sleep sort stat stdbuf tac tail"
     " tar tee test time timeout touch tr tree true uname uniq wc wget which whoami xargs xxd zsh"
-    " ssh curl sudo docker make gcc strings column hexdump hostname"
+    " ssh curl sudo docker make gcc strings column hexdump hostname tree"
 )
 TREE = {f"/usr/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS.split()}
 TREE |= {f"/bin/{name}": f"/usr/bin/{name}" for name in PROGRAMS.split()}

@@ -69,15 +69,16 @@ NOT_SAFE = {
 }  # fmt: skip
 SAFE = [
     "cat <<'E'\n$(touch P)\nE\n", "cat <<E\nplain\nE\n", "cat <<-'E'\n\t$(x)\n\tE\nls",
-    "git log -p", "git diff -p", "git show -p HEAD", "git branch --show-current",
-    "git log --oneline", "git status", "git --no-pager diff HEAD~1 -- a.py", "git diff HEAD^",
+    "git log -p", "git diff --no-ext-diff -p", "git show -p HEAD", "git branch --show-current",
+    "git log --oneline", "git status", "git show HEAD^",
+    "git --no-pager diff HEAD~1 --no-ext-diff -- a.py", "git diff --cached --stat HEAD^",
     "ls 2>&1", "ls >/dev/null", "ls 2>/dev/null", "wc -l <f", "ls >/dev/null 2>&1",
     "ls &>/dev/null",
     "ls", "ls -la src", "ls; pwd", "ls && cat f | head -n 5 || true", "ls # what is there",
     "# first\nls\n", "cd src && ls \\\n  -la", "grep -rn 'a b' src", "rg -n foo src | head -20",
     'grep "x" f', "fi''nd . -name '*.py'", '"find" . -type f', "sed -n 1,20p f", "sed 's/a/b/g' f",
     "sed -n '/def /p' f", "awk '{print $1, $3}' f", "awk -F: 'NR==2 {print $NF}' f",
-    "/usr/bin/ls", "/opt/tools/ls -a", "env ls", "env -i ls", "timeout 5 nice -n 3 ls",
+    "/usr/bin/ls", "/opt/tools/ls -a", "env ls", "env LC_ALL=C ls", "timeout 5 nice -n 3 ls",
     "sh -c 'ls; pwd'", "bash -c \"bash -c 'ls'\"", "command -v git", "command ls", "time ls",
     "LC_ALL=C sort f", "set -euo pipefail; ls", "test -f f && cat f", "python3 --version",
     "printf '%s\\n' a", "git stash list", "git show HEAD@{1}", "stdbuf -oL ls", "echo a#b x=y",
@@ -306,7 +307,7 @@ def test_attacks_are_answered_as_they_were_when_they_were_looked_at() -> None:
 def test_git_is_safe_only_where_its_helpers_are_off() -> None:
     """CASE-145: a plain `git status` runs what core.fsmonitor of the repository names."""
     helpers = context(helpers_off=False)
-    for line in ("git status", "git diff", "git log", "git show", "git -P branch"):
+    for line in ("git status", "git diff --stat", "git log", "git show", "git -P branch"):
         assert assess(line, helpers).reasons == (Reason.GIT_HELPERS,)
         assert is_safe(line)
     for line in ("git --version", "git --no-pager rev-parse HEAD", "git branch --show-current"):

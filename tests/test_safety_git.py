@@ -96,9 +96,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
     return Hostile(tmp_path_factory.mktemp("git"))
 
 
-COMMANDS = ["status", "diff", "log -p", "log -1 signed", "show signed", "diff --cached", "grep one",
-            "blame f", "ls-files -m", "branch --list", "config --list", "rev-parse HEAD",
-            "describe --always", "stash list", "reflog"]  # fmt: skip
+COMMANDS = ["status", "diff --no-ext-diff", "diff --stat", "log -p", "stash show -p",
+            "log -1 signed", "show signed", "diff --cached --no-ext-diff", "diff-tree -p HEAD",
+            "grep one", "blame f", "ls-files -m", "branch --list", "config --list",
+            "rev-parse HEAD", "describe --always", "stash list", "reflog"]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -112,6 +113,23 @@ def test_helpers_with_a_switch_are_off(hostile: Hostile, line: str) -> None:
     assert not hostile.ran()
 
 
+def test_a_diff_is_shown_with_the_helpers_off_and_its_own_program_is_not_run(
+    hostile: Hostile,
+) -> None:
+    """Git 2.39 dies of an empty diff.external, so that has no switch in the environment."""
+    off = dict(HELPERS_OFF)
+    for line in ("diff --no-ext-diff", "diff HEAD --no-ext-diff", "diff --stat --no-ext-diff -p"):
+        hostile.ran()
+        assert is_safe(f"git {line}") and "+two" in hostile.git(line, env=off), line
+        assert not hostile.ran()
+    assert "+one" in hostile.git("log -p --no-ext-diff -1 HEAD", env=off)
+    for line in ("diff", "diff -p", "diff --stat -p", "diff -S --no-ext-diff",
+                 "diff -- --no-ext-diff"):  # fmt: skip
+        assert not is_safe(f"git {line}"), line
+    hostile.git("diff", env=off)
+    assert hostile.ran()  # the twin
+
+
 def test_without_the_switches_the_same_commands_run_them(hostile: Hostile) -> None:
     ran = set()
     for line in COMMANDS:
@@ -119,7 +137,7 @@ def test_without_the_switches_the_same_commands_run_them(hostile: Hostile) -> No
         hostile.git(line)
         if hostile.ran():
             ran.add(line)
-    assert {"status", "diff", "log -1 signed", "show signed"} <= ran
+    assert {"status", "diff --stat", "log -1 signed", "show signed"} <= ran
 
 
 @pytest.mark.parametrize("line", ["rev-parse HEAD", "branch --show-current", "--no-pager remote -v",
@@ -150,7 +168,7 @@ def test_drivers_that_attributes_name_are_off_with_a_newer_git(hostile: Hostile)
     hostile.git("config", "filter.x.clean", str(hostile.helper))
     try:
         hostile.ran()
-        hostile.git("diff", env=dict(HELPERS_OFF))
+        hostile.git("diff --no-ext-diff", env=dict(HELPERS_OFF))
         assert hostile.ran() is ((int(version[1]), int(version[2])) < (2, 41))
     finally:
         (hostile.root / ".gitattributes").unlink()

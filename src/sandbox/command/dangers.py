@@ -15,7 +15,19 @@ from sandbox.command.options import letters_of, names
 from sandbox.command.verdict import Reason
 from sandbox.secrets import SECRETS
 
-__all__ = ["FETCHERS", "INTERPRETERS", "Danger", "credential", "dangers", "disk_device"]
+__all__ = [
+    "FETCHERS",
+    "INTERPRETERS",
+    "Danger",
+    "above_secrets",
+    "credential",
+    "dangers",
+    "disk_device",
+    "harmless_redirect",
+    "of_processes",
+    "plain",
+    "reads_code",
+]
 
 
 class Danger(NamedTuple):
@@ -110,6 +122,15 @@ INTERPRETERS = re.compile(
     r"(?:python|pypy|perl|ruby|node|deno|bun|php|lua|luajit|Rscript|osascript|tclsh|guile)[\d.]*"
 )
 
+_INLINE = re.compile(r"-[A-Za-z]*[cemnpErR][\w]*|--(?:eval|print|exec|version|help)\b.*")
+
+
+def reads_code(words: Sequence[str]) -> bool:
+    """Whether an interpreter takes its program from its input."""
+    if any(_INLINE.fullmatch(word) for word in words):
+        return False
+    return all(word.startswith("-") or word == "/dev/stdin" for word in words)
+
 
 def dangers(name: str, words: Sequence[str]) -> list[Danger]:
     """The dangerous forms in a command; ``words`` are what follows the program's ``name``."""
@@ -162,8 +183,8 @@ _HOME = r"(?:~[\w.-]*|\$\{?HOME\}?|/root|/home/[^/]+|/Users/[^/]+)"
 _SECRET = re.compile(
     rf"(?:^|[/=@:,\"'])(?:{_ANYWHERE})(?=$|[/:,\"'])"
     rf"|{_HOME}/+(?:{_alternatives([row.path for row in SECRETS])})(?=$|[/:,\"'])"
-    r"|/etc/(?:g?shadow|sudoers)|/etc/ssh/ssh_host_|/etc/ssl/private"
-    r"|/proc/[^/]+/(?:environ|mem)(?=$|[\"'])",
+    r"|(?:^|/)etc/(?:g?shadow|sudoers|ssh/ssh_host_|ssl/private)"
+    r"|(?:^|/)run/secrets(?=$|[/\"'])|/proc/kcore",  # of containers, of Kubernetes; all memory
     re.IGNORECASE,
 )
 
@@ -172,4 +193,90 @@ def credential(word: str) -> bool:
     """Whether a word names a place of keys or passwords."""
     if "." not in word and "/" not in word and "id_" not in word:
         return False
-    return _SECRET.search(word) is not None
+    if _SECRET.search(word) is not None:
+        return True
+    if "proc/" in word and word.rstrip("\"'/").endswith(("/environ", "/mem")):
+        return True
+    return ("//" in word or "/." in word) and _SECRET.search(plain(word)) is not None
+
+
+def plain(path: str) -> str:
+    """A path without ``//``, ``/./`` and, by its letters alone, ``..``."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] not in ("..", "."):
+            if parts != [""]:  # above the root is the root
+                parts.pop()
+        elif part not in ("", ".") or not parts:
+            parts.append(part)
+    return "/".join(parts)
+
+
+# What tells of a process no more than what it is.
+_OF_A_PROCESS = names("status stat statm limits cgroup mountinfo mounts comm uid_map gid_map")
+
+
+def of_processes(word: str) -> bool:
+    """Whether a word is a place below which are environments, memory and open files of processes.
+
+    A link leads out of /dev/fd and /proc/self/cwd, so ``..`` behind them is not what it seems.
+    """
+    if "proc" not in word and "dev/" not in word:
+        return False
+    at = min(at for at in (word.find("proc"), word.find("dev/")) if at >= 0)
+    if "/.." in word[at:]:
+        return True
+    head, *parts = plain(word).split("/")
+    if head == "proc":
+        parts = [head, *parts] if parts else []
+    elif head and head[:1] != "-" and head[-1] not in "=:,@.":
+        return False  # src/proc
+    while parts[:1] == [".."]:
+        parts = parts[1:]
+    if parts[:2] == ["dev", "fd"]:
+        return len(parts) != 3 or not parts[2].isdigit()
+    if parts[:1] != ["proc"] or len(parts) == 1:
+        return parts == ["proc"]
+    if parts[1].isdigit() or parts[1] in ("self", "thread-self"):
+        return len(parts) != 3 or parts[2] not in _OF_A_PROCESS
+    return False
+
+
+_ABOVE = re.compile(
+    rf"/?|/(?:etc|proc|dev)(?:/.*)?|/home|/Users|{_HOME}(?:/(?:"
+    + _alternatives(
+        [row.path.rsplit("/", n)[0] for row in SECRETS for n in range(1, row.path.count("/") + 1)]
+    )
+    + "))?",
+    re.IGNORECASE,
+)
+
+
+def above_secrets(path: str) -> bool:
+    """Whether in a directory short names are enough to read secrets: ``cd /etc``, ``cat shadow``.
+
+    ``path`` is plain; what is reached by going up may be of the root, and of HOME.
+    """
+    if not path.startswith("./.."):
+        return _ABOVE.fullmatch(path) is not None
+    down = path.removeprefix("./").replace("../", "").removesuffix("..")
+    return down != "" and any(_ABOVE.fullmatch(f"{top}/{down}") for top in ("", "~"))
+
+
+_NOWHERE = "/dev/null"
+_READABLE_DEVICES = frozenset({_NOWHERE, "/dev/zero", "/dev/stdin"})
+
+
+def harmless_redirect(descriptor: str, operator: str, target: str) -> bool:
+    """Whether a redirection is to nowhere, to another output, or from a file."""
+    if descriptor and not (descriptor.isascii() and descriptor.isdigit()):
+        return False
+    if operator == "<":
+        # bash opens connections by names below /dev/tcp.
+        in_devices = re.match(r"/+(?:dev|proc)\b", target, re.IGNORECASE) is not None
+        return target in _READABLE_DEVICES or not (
+            in_devices or "/../" in target or of_processes(target)
+        )
+    if operator == ">&":
+        return target in ("1", "2")
+    return operator in (">", ">>", "&>", "&>>") and target == _NOWHERE

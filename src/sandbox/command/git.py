@@ -5,7 +5,9 @@ text conversions, signatures, pagers, transports. So git is never safe by its wo
 a few that run none of them. ``Context.git_helpers_off`` is the caller's promise that
 none can run, which takes two things:
 
-- ``HELPERS_OFF`` in the environment that git is run with: it turns off all that has a switch;
+- ``HELPERS_OFF`` in the environment that git is run with: it turns off all that has a switch but
+  ``diff.external``, of which every value is run, also the empty one (git 2.39: "external diff
+  died"); of what is here only ``diff`` runs it, and is safe with ``--no-ext-diff``;
 - for what has none (``filter.*`` and ``diff.*`` drivers, which attributes name), that no command
   may write the repository's ``.git``, and that whoever made the repository is trusted, or that the
   command is confined so well that a helper may run.
@@ -29,7 +31,6 @@ _SETTINGS = (
     ("core.fsmonitor", "false"),  # run by status and diff
     ("core.hooksPath", "/dev/null"),  # post-index-change is run by a refresh of the index
     ("core.attributesFile", "/dev/null"),  # names drivers for every repository
-    ("diff.external", ""),  # run by diff
     ("log.showSignature", "false"),  # runs gpg.program
     ("gpg.program", "false"),  # run by %G? in formats
     ("gpg.ssh.program", "false"),
@@ -80,7 +81,7 @@ _DIFF = options("pPuUzwbRWsSMCDacm0123456789i", "nSGULM", _COMMITS)
 class _Row(NamedTuple):
     """A sub-command: its options, why it is here, and which of the repository's helpers may run.
 
-    ``helpers``: "all", "pager" (on a terminal only, and not with --no-pager) or "none"; tried.
+    ``helpers``: "all", or "pager" (on a terminal only, and not with --no-pager); tried.
     ``lists``: operands count as questions only with one of these options.
     ``first``: the first operand must be one of these, where it has one.
     """
@@ -97,7 +98,7 @@ _READS: dict[str, _Row] = {
         options("sbuzv", "", """short branch porcelain long untracked-files ignored no-renames
                 ignore-submodules show-stash ahead-behind no-ahead-behind column no-column"""),
         "tells; runs fsmonitor and filters"),
-    "diff": _Row(_DIFF, "--output writes, --ext-diff and --textconv start programs"),
+    "diff": _Row(_DIFF, "starts diff.external if not --no-ext-diff; --output writes"),
     "log": _Row(_DIFF, "as diff; --show-signature starts gpg"),
     "show": _Row(_DIFF, "as log"),
     "whatchanged": _Row(_DIFF, "as log"),
@@ -134,7 +135,7 @@ _READS: dict[str, _Row] = {
         options("q", "", """show-toplevel show-prefix show-cdup git-dir git-common-dir
                 absolute-git-dir abbrev-ref short verify quiet is-inside-work-tree
                 is-inside-git-dir is-bare-repository is-shallow-repository symbolic-full-name"""),
-        "works on names", helpers="none"),
+        "an object that is missing is fetched by a program of the repository's"),
     "branch": _Row(
         options("avr", "", """list all remotes verbose show-current contains no-contains merged
                 no-merged sort column no-column color no-color abbrev points-at"""),
@@ -154,6 +155,14 @@ _READS: dict[str, _Row] = {
     "reflog": _Row(_DIFF, "only show reads", first=names("show")),
 }  # fmt: skip
 _VERSION = (("--version",), ("version",))
+# Questions about names alone. Any other looks for objects, and in a partial clone git fetches those
+# that are missing, which starts what remote.*.uploadpack of the repository names.
+_NO_OBJECTS = names("""--show-toplevel --show-prefix --show-cdup --git-dir --git-common-dir
+    --absolute-git-dir --is-inside-work-tree --is-inside-git-dir --is-bare-repository
+    --is-shallow-repository --abbrev-ref --symbolic-full-name HEAD""")
+# Of diff: with these alone no patch is made.
+_NO_PATCH = names("--stat --numstat --shortstat --summary --name-only --name-status")
+_STAGED_DIFF = names("--cached --staged")
 _NEEDS_OPERAND = names("stash worktree")  # without one they write, or are an error
 
 
@@ -190,6 +199,8 @@ def git_strange(words: Sequence[str]) -> tuple[int, str] | None:
     found = first_strange(rest, row.options)
     if found is None:
         found = _operands(rest, row, words[at])
+    if found is None and words[at] == "diff" and _shows_patch(rest):
+        found = 0
     if found is None:
         found = next((n for n, word in enumerate(rest) if "%G" in word), None)
     return None if found is None else (at + 1 + min(found, max(len(rest) - 1, 0)), row.why)
@@ -203,9 +214,26 @@ def _operands(rest: Sequence[str], row: _Row, name: str) -> int | None:
             return 0 if name in _NEEDS_OPERAND else None
         return None if rest[operands[0]] in row.first and operands[0] == 0 else operands[0]
     if row.lists and operands:
+        if "--sort" in rest:  # takes the next word, also the one that asks: branch --sort --list x
+            return list(rest).index("--sort")
         asked = next((at for at, word in enumerate(rest) if word in row.lists), None)
         return operands[0] if asked is None or asked > operands[0] else None
     return None
+
+
+def _shows_patch(rest: Sequence[str]) -> bool:
+    """Whether ``diff`` makes a patch, by which program the repository may say."""
+    chosen = rest[: rest.index("--")] if "--" in rest else rest
+    asked = {word for word in chosen if word.startswith("-")}
+    if asked <= _NO_PATCH | _STAGED_DIFF and asked & _NO_PATCH:
+        return False
+    for before, word in zip(["", *chosen], chosen, strict=False):
+        # Behind another option it may be that one's value: -S --no-ext-diff.
+        if word == "--no-ext-diff" and (
+            before[:1] != "-" or before in _NO_PATCH or before in _STAGED_DIFF
+        ):
+            return False
+    return True
 
 
 def git_wants_helpers(words: Sequence[str]) -> bool:
@@ -216,6 +244,8 @@ def git_wants_helpers(words: Sequence[str]) -> bool:
     row = _READS.get(words[at]) if at < len(words) else None
     if row is None or words[at:] == ["branch", "--show-current"]:
         return row is None
+    if words[at] == "rev-parse":
+        return not _NO_OBJECTS.issuperset(words[at + 1 :])
     return row.helpers == "all" or (row.helpers == "pager" and _PAGED.isdisjoint(words[:at]))
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 from sandbox.command.context import Context
-from sandbox.command.dangers import FETCHERS, INTERPRETERS, credential, dangers, disk_device
+from sandbox.command.dangers import (
+    FETCHERS,
+    INTERPRETERS,
+    above_secrets,
+    credential,
+    dangers,
+    disk_device,
+    harmless_redirect,
+    of_processes,
+    plain,
+    reads_code,
+)
 from sandbox.command.git import git_danger, git_plain, git_strange, git_wants_helpers
 from sandbox.command.options import names
 from sandbox.command.parse import TEXT_MAX, Redirect, Simple, parse
@@ -28,10 +39,9 @@ _TELLS_VERSION = names("python python3 node gcc g++ clang cc bash")
 _HARMLESS = re.compile(
     r"(?:LC_\w+|LANG|NO_COLOR|CLICOLOR|FORCE_COLOR|COLUMNS|LINES|CI)=[\w.@-]*", re.ASCII
 )
+_MOVES = names("cd chdir pushd popd")  # to a directory of which nothing is promised
+_LONG = 1000  # characters of a directory
 _EXEC = names("-exec -execdir -ok -okdir")
-_NOWHERE = "/dev/null"
-_READABLE_DEVICES = frozenset({_NOWHERE, "/dev/zero", "/dev/stdin"})
-_INLINE = re.compile(r"-[A-Za-z]*[cemnpErR][\w]*|--(?:eval|print|exec|version|help)\b.*")
 
 
 class Judge:
@@ -41,6 +51,8 @@ class Judge:
         self.causes: list[Cause] = []
         self._context = context
         self._commands = self._parsed = 0
+        self._moves = 0  # how often what is looked at changed its directory, and to which
+        self._directory = "."
         self._seen: set[str] = set()
         if context.powers:
             self._add(Reason.ENVIRONMENT, 0, 0, ", ".join(context.powers[:3]))
@@ -81,8 +93,13 @@ class Judge:
         for word in words:
             if word.text is None:
                 self._word(Reason.EXPANSION, word)
-            if credential(word.raw if word.text is None else word.text):
+            text = word.raw if word.text is None else word.text
+            if credential(text):
                 self._word(Reason.CREDENTIALS, word, "a place of keys or passwords")
+            elif of_processes(text) or (
+                self._directory[:4] == "./.." and of_processes(f"../{text}")
+            ):
+                self._word(Reason.OPTION, word, "environments and open files of processes")
 
     def _simple(self, command: Simple, depth: int, in_shell: bool) -> None:
         words = command.words
@@ -97,11 +114,21 @@ class Judge:
                 self._span(Reason.PROGRAM, words)
             return
         name = words[0].text.rpartition("/")[2]
+        if name in _MOVES:
+            self._move(words)
         if command.fed and name in FETCHERS:
             self._span(Reason.PIPE_TO_SHELL, words, "what it fetches becomes code of a shell")
         self._dangers(name, words)
         if not self._within(name, command, depth, in_shell):
             self._program(name, words, in_shell)
+
+    def _move(self, words: list[Word]) -> None:
+        """Follows a command to another directory."""
+        self._moves += 1
+        to = next((word.text for word in words[1:] if word.text and word.text[0] != "-"), "/")
+        self._directory = plain(to if to[0] == "/" else f"{self._directory[:_LONG]}/{to}")
+        if len(self._directory) > _LONG or above_secrets(self._directory):
+            self._span(Reason.OPTION, words, "what follows may read secrets by short names")
 
     # What a command starts.
 
@@ -111,7 +138,8 @@ class Judge:
         if name in SHELLS:
             self._shell(name, command, depth, in_shell)
             return True
-        if command.piped and INTERPRETERS.fullmatch(name) and _reads_code(words):
+        texts = [word.text or "x" for word in words[1:]]
+        if command.piped and INTERPRETERS.fullmatch(name) and reads_code(texts):
             self._span(Reason.PIPE_TO_SHELL, words, "runs what the pipe sends")
         if name == "find":
             self._find(command, depth, in_shell)
@@ -140,7 +168,8 @@ class Judge:
             self._joined(inner.words, depth)
         if inner.words or inner.assignments:
             rest = command._replace(words=inner.words, assignments=inner.assignments)
-            self._simple(rest, depth + 1, in_shell and name in ("command", "builtin"))
+            # Not even "command" starts a builtin everywhere: zsh looks the name up.
+            self._simple(rest, depth + 1, False)
         if not inner.words:
             self._span(Reason.PROGRAM, words)
         return True
@@ -232,7 +261,7 @@ class Judge:
         if strange is not None:
             at, why = strange
             self._word(Reason.OPTION, words[min(at + 1, len(words) - 1)], why)
-        elif not self._context.git_helpers_off and git_wants_helpers(texts):
+        elif git_wants_helpers(texts) and (self._moves or not self._context.git_helpers_off):
             self._span(Reason.GIT_HELPERS, words)
         else:
             self._span(Reason.READS, words)
@@ -285,7 +314,7 @@ class Judge:
             self._at(inside, Reason.EXPANSION, start, end)
         elif disk_device(text) and operator != "<":
             self._at(inside, Reason.DISK, start, end, "writes to a device")
-        elif not _is_harmless(redirect.descriptor, operator, text):
+        elif not harmless_redirect(redirect.descriptor, operator, text):
             self._at(inside, Reason.REDIRECTION, start, end, operator)
         if credential(target.raw if text is None else text):
             self._at(inside, Reason.CREDENTIALS, start, end, "a place of keys or passwords")
@@ -328,23 +357,3 @@ def _moved(command: Simple, inside: Word) -> Simple:
 def _asks_where(name: str, words: list[Word]) -> bool:
     """``command -v x``: it only tells."""
     return name == "command" and len(words) > 1 and words[1].text in ("-v", "-V")
-
-
-def _reads_code(words: list[Word]) -> bool:
-    """Whether an interpreter takes its program from its input."""
-    texts = [word.text or "x" for word in words[1:]]
-    if any(_INLINE.fullmatch(text) for text in texts):
-        return False
-    return all(text.startswith("-") or text == "/dev/stdin" for text in texts)
-
-
-def _is_harmless(descriptor: str, operator: str, target: str) -> bool:
-    if descriptor and not (descriptor.isascii() and descriptor.isdigit()):
-        return False
-    if operator == "<":
-        # bash opens connections by names below /dev/tcp.
-        in_devices = re.match(r"/+(?:dev|proc)\b", target, re.IGNORECASE) is not None
-        return target in _READABLE_DEVICES or not (in_devices or "/../" in target)
-    if operator == ">&":
-        return target in ("1", "2")
-    return operator in (">", ">>", "&>", "&>>") and target == _NOWHERE

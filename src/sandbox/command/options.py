@@ -19,6 +19,8 @@ class Options(NamedTuple):
     ``letters`` are options without a value, ``valued`` take one, in the same word or the next;
     ``long`` are whole names, with or without ``=value``. ``operands``: at most so many, None for
     any number. ``any``: every option is harmless, and of the operands only the number counts.
+    ``apart``: a value never stands in the same word, so what follows a valued letter there is
+    options again (``tree -Po x P`` writes P).
     """
 
     letters: str = ""
@@ -26,6 +28,7 @@ class Options(NamedTuple):
     long: frozenset[str] = frozenset()
     operands: int | None = None
     any: bool = False
+    apart: bool = False
 
 
 ANY = Options(any=True)
@@ -67,9 +70,9 @@ def first_strange(words: Sequence[str], table: Options) -> int | None:
 
 
 def _is_cluster(word: str, table: Options) -> bool:
-    for letter in word[1:]:
+    for at, letter in enumerate(word[1:], 2):
         if letter in table.valued:
-            return True
+            return at == len(word) or not table.apart
         if letter not in table.letters:
             return False
     return True

@@ -101,20 +101,15 @@ READERS: dict[str, Reader] = {
            options("txenJ", "scoN", "table separator json")),
     **_one("tree", "-o writes, and so does -R with it",
            options("adfilnpshugDFqNQCrtvUxJX", "LPI",
-                   "noreport dirsfirst filelimit prune du gitignore")),
+                   "noreport dirsfirst filelimit prune du gitignore")._replace(apart=True)),
     **_one("hostname", "an operand sets it", options("fsidIA", "", "fqdn short", operands=0)),
-    **_one("ps", "the operand e shows environments",
-           options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)),
-    **_one("jq", "computes; has no way to write or to start anything",
-           options("nrjacCMSse", "", """null-input raw-output join-output compact-output
-                   monochrome-output color-output sort-keys slurp exit-status raw-input tab arg
-                   argjson""")),
     **_one("cd", "of a shell: changes where the next command runs", options("LPe", operands=1)),
     **_one("type", "of a shell: tells what a name is", options("afptP")),
 }  # fmt: skip
 
-# Programs that bash, sh and zsh all have in themselves: their names are not looked up.
-BUILTINS = names(": builtin cd command coproc echo exec false printf pwd set test time true type")
+# Programs that bash, sh and zsh all have in themselves: their names are not looked up. Not time,
+# which dash looks up, and bash too behind an assignment.
+BUILTINS = names(": cd command echo exec false printf pwd set test true type")
 
 
 def _find(words: Sequence[str]) -> int | None:
@@ -213,6 +208,45 @@ def _set(words: Sequence[str]) -> int | None:
     return None if words else 0
 
 
+# What ps cannot read as these options it reads again as those of BSD, where e shows environments:
+# ``ps -e -x``. So e is known only beside letters that no ps refuses.
+_PS = options("AeflajuxwHTN", "oCpUt", "pid ppid forest sort no-headers format", operands=0)
+_PS_EVERY = re.compile(r"-[eflFw]+|--(?:forest|no-headers)")
+
+
+def _ps(words: Sequence[str]) -> int | None:
+    """``ps``: e as an option of BSD shows environments, and so may a column."""
+    found = first_strange(words, _PS)
+    if all(_PS_EVERY.fullmatch(word) for word in words):
+        return None
+    if found is None:
+        found = next((at for at, word in enumerate(words) if _may_show(word)), None)
+    return found
+
+
+def _may_show(word: str) -> bool:
+    columns = word[:2] == "-o" or word[:2] == "--"
+    return "env" in word.lower() if columns else "e" in word.lower()
+
+
+_JQ = options(
+    "nrjacCMSse",
+    "",
+    """null-input raw-output join-output compact-output
+    monochrome-output color-output sort-keys slurp exit-status raw-input tab arg argjson""",
+)
+_JQ_SHOWS = re.compile(r"env|include|import")
+
+
+def _jq(words: Sequence[str]) -> int | None:
+    """``jq``: ``env`` and ``$ENV`` of a filter are the environment, modules may have them."""
+    found = first_strange(words, _JQ)
+    if found is None:
+        shows = (at for at, word in enumerate(words) if _JQ_SHOWS.search(word.lower()))
+        found = next(shows, None)
+    return found
+
+
 def _strange(table: Options) -> Callable[[Sequence[str]], int | None]:
     return lambda words: first_strange(words, table)
 
@@ -228,6 +262,8 @@ CHECKS: dict[str, tuple[Callable[[Sequence[str]], int | None], str]] = {
     "date": (_date, "-s and an operand set the clock"),
     "printf": (_printf, "of a shell: -v and %n evaluate a subscript"),
     "test": (_test, "-v of a shell evaluates a subscript"),
+    "ps": (_ps, "e may show environments"),
+    "jq": (_jq, "env and $ENV show the environment"),
     "set": (_set, "of a shell: -x evaluates a variable"),
     ":": (lambda words: None, "does nothing"),
 }

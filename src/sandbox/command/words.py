@@ -16,7 +16,6 @@ _PLAIN = re.compile(r"[\w@%+:,./-]+")  # as it stands
 _PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\$`]|\\.)*)"|\\([^\n])|([\w@%+:,./=!^~#{}-]+)""", re.S)
 _IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _TILDE = re.compile(r"^[~=#]|[=:]~")  # of bash; a leading = or # of zsh
-_BRACES = re.compile(r"\{[^}]*(?:,|\.\.)")
 
 
 class Word(NamedTuple):
@@ -50,6 +49,12 @@ def value_of(raw: str) -> str | None:
         bare.append(plain if plain is not None else "'")
         at = piece.end()
     shape = "".join(bare)
-    if not shape or _TILDE.search(shape) or _BRACES.search(shape):
+    if not shape or _TILDE.search(shape) or _has_braces(shape):
         return None
     return "".join(parts)
+
+
+def _has_braces(shape: str) -> bool:
+    """Whether a shell may make several words of one: of braces in each other too, ``{{},b}``."""
+    start = shape.find("{")
+    return start >= 0 and ("," in shape[start:] or ".." in shape[start:])

@@ -26,7 +26,9 @@ class Wrapper(NamedTuple):
 
     ``letters``, ``long``: options without a value; ``valued``, ``long_valued``: with one.
     ``operands``: of its own, before the program. ``assigns``: NAME=VALUE may come first. ``text``:
-    letters whose value is shell text. ``reason``: None where the program runs as if alone.
+    letters whose value is shell text. ``sheds``: options known only to find what is behind them:
+    they take variables away, and so what others rely on. ``reason``: None where the program runs
+    as if alone.
     """
 
     why: str
@@ -38,6 +40,7 @@ class Wrapper(NamedTuple):
     assigns: bool = False
     text: str = ""
     joins: bool = False
+    sheds: frozenset[str] = frozenset()
     reason: Reason | None = None
 
 
@@ -54,7 +57,7 @@ _OTHER = Reason.WRAPPER
 
 WRAPPERS: dict[str, Wrapper] = {
     "env": _row("changes the environment", "iv", "u", "ignore-environment unset=",
-                assigns=True, text="S"),
+                assigns=True, text="S", sheds=names("i u ignore-environment unset")),
     "timeout": _row("ends it after a time", "v", "ks",
                     "foreground preserve-status verbose kill-after= signal=", operands=1),
     "nice": _row("lowers its priority", "0123456789", "n", "adjustment="),
@@ -129,8 +132,10 @@ def unwrap(words: list[Word], row: Wrapper) -> Inner:
     ended = False
     while at < len(words):
         text = words[at].text
-        if text is not None and not ended and text in ("--", "-"):  # env - and su - have a meaning
+        if text is not None and not ended and text in ("--", "-"):
             ended = text == "--"
+            if text == "-" and strange is None:  # env - has no environment
+                strange = words[at]
         elif text is not None and not ended and text.startswith("-"):
             taken, known = _option(text, row)
             value = words[at + taken - 1] if at + taken <= len(words) else words[at]
@@ -155,15 +160,18 @@ def _option(text: str, row: Wrapper) -> tuple[int, bool]:
     """How many words an option takes, and whether the table has it."""
     if text.startswith("--"):
         name, mark, _ = text.partition("=")
+        known = name[2:] not in row.sheds
         if name in row.long_valued:
-            return (1 if mark else 2), True
-        return 1, name in row.long and not mark
+            return (1 if mark else 2), known
+        return 1, known and name in row.long and not mark
+    known = True
     for index, letter in enumerate(text[1:], 2):
+        known &= letter not in row.sheds
         if letter in row.valued or letter in row.text:
-            return (2 if index == len(text) else 1), True
+            return (2 if index == len(text) else 1), known
         if letter not in row.letters:
             return 1, False
-    return 1, True
+    return 1, known
 
 
 def _rest_of(option: Word, value: Word, letters: str) -> Word:
