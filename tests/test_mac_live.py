@@ -119,6 +119,24 @@ def test_moves_links_and_clones_lead_nowhere(workspace: Path, outside: Path) -> 
         assert box.run("mkdir a && touch a/b && mv a c && rm -r c && cp file copy").ok
 
 
+def test_no_fcntl_writes_into_what_is_open_for_reading(
+    box: sandbox.Sandbox, workspace: Path, outside: Path
+) -> None:
+    """F_MAKECOMPRESSED and F_TRANSFEREXTENTS; EPERM is the profile's, all else the disk's."""
+    code = (
+        "import errno, fcntl, os, sys\n"
+        "source, target = (os.open(path, os.O_RDONLY) for path in sys.argv[1:])\n"
+        "for command, word in ((80, 0), (110, target)):\n"
+        "    try:\n        fcntl.fcntl(source, command, word)\n"
+        "    except OSError as error:\n        print(errno.errorcode[error.errno])\n"
+        "    else:\n        print('done')\n"
+        "print(fcntl.fcntl(source, fcntl.F_GETFL))\n"
+    )
+    (outside / "other").write_text("y")
+    found = box.run([sys.executable, "-c", code, f"{outside}/file", f"{outside}/other"])
+    assert found.out.split() == ["EPERM", "EPERM", "0"], found.text
+
+
 def test_sockets_of_the_host_are_out_of_reach(workspace: Path, place: Path) -> None:
     path = str(place / "s")
     code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"

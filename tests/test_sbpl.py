@@ -120,6 +120,19 @@ def test_what_the_default_does_not_cover_is_allowed_until_a_rule_says_otherwise(
     assert Evaluator("(version 1)(allow default)", {}).ask(Asked("anything")).allowed
 
 
+def test_commands_of_fcntl_are_told_apart_and_are_numbers() -> None:
+    rules = "(deny system-fcntl (fcntl-command 80 110))"
+    for number, allowed in ((80, False), (110, False), (3, True)):
+        assert ask(rules, Asked("system-fcntl", command=number)).allowed is allowed, number
+    assert ask("", Asked("system-fcntl", command=80)).allowed
+    for rules in (
+        "(deny system-fcntl (fcntl-command F_GETFL))",
+        "(deny system-fcntl (fcntl-command))",
+    ):
+        with pytest.raises(SbplError):
+            Evaluator(START + rules, {})
+
+
 def test_hosts_are_near_or_any() -> None:
     near = '(allow network-outbound (remote ip "localhost:*"))'
     for address, allowed in (("127.0.0.9:1", True), ("::1:80", True), ("192.0.2.1:80", False)):

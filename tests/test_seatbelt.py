@@ -370,6 +370,19 @@ def test_what_the_default_does_not_cover_is_denied_by_name_and_a_profile_without
         assert not kit.asks(right)(operation) and kit.asks(wrong)(operation)
 
 
+def test_no_fcntl_writes_into_what_is_open_for_reading_and_a_profile_that_lets_it_is_seen() -> None:
+    """openai/codex, seatbelt.rs: neither asks for file-write*."""
+    right = laid_out()
+    rule = "(deny system-fcntl"
+    at = right.text.index(rule)
+    end = right.text.index("\n", right.text.index("(fcntl-command", at))
+    wrong = right._replace(text=right.text[:at] + right.text[end:])
+    for number in (80, 110):
+        assert not kit.asks(right)("system-fcntl", command=number)
+        assert kit.asks(wrong)("system-fcntl", command=number)
+    assert kit.asks(right)("system-fcntl", command=2)  # F_SETFD: every program
+
+
 def test_facts_of_the_machine_are_read_and_those_of_processes_are_not() -> None:
     ask = kit.asker(kit.settled({"/": READ}))
     for name in ("hw.ncpu", "kern.sysv.semmns", "hw.perflevel0.name", "net.routetable.0.0.3.0"):

@@ -4,7 +4,7 @@ A small, exact interpreter of the part of the language that ``seatbelt`` writes,
 else: whatever it does not know is an error, never a guess. The last rule that matches decides. What
 it takes from reports of real systems, and not from the language: ``subpath`` does not cover the
 making of the directory that it names (Codex, seatbelt.rs), and a few operations are allowed unless
-a rule denies them by name, whatever the default is (Chromium, common.sb).
+a rule denies them by name, whatever the default is (Chromium, common.sb; Codex, seatbelt.rs).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from sandbox.paths import below
 
 __all__ = ["UNCOVERED", "Asked", "Evaluator", "Rule", "SbplError", "Symbol", "Verdict", "read"]
 
-UNCOVERED = ("process-info", "nvram", "iokit-get-properties", "file-map-executable")
+UNCOVERED = (
+    *("process-info", "nvram", "iokit-get-properties", "file-map-executable"),
+    "system-fcntl",
+)
 
 _TOKEN = re.compile(
     r';[^\n]*|\s+|(?P<open>\()|(?P<close>\))|#"(?P<raw>(?:[^"\\]|\\.)*)"'
@@ -57,7 +60,8 @@ class Asked(NamedTuple):
 
     ``path`` is the real one, ``directory`` whether one is there; ``name``: of a Mach service, a
     sysctl, a semaphore, or ``same-sandbox``; ``address``: ``HOST:PORT``; ``domain`` and
-    ``protocol`` of a socket; ``extension``: a right that the system gave for this one thing.
+    ``protocol`` of a socket; ``extension``: a right that the system gave for this one thing;
+    ``command`` of fcntl.
     """
 
     operation: str
@@ -68,6 +72,7 @@ class Asked(NamedTuple):
     domain: int = -1
     protocol: int = -1
     extension: str = ""
+    command: int = -1
 
 
 class Verdict(NamedTuple):
@@ -171,6 +176,8 @@ class Evaluator:
             return all(inner) if name == "require-all" else any(inner) != (name == "require-not")
         if name in ("local", "remote") and len(given) == 2 and given[0] == Symbol("ip"):
             return _is_address(self._text(given[1]), asked.address)
+        if name == "fcntl-command" and given and all(isinstance(one, int) for one in given):
+            return asked.command in given
         if name in _NUMBERS and len(given) == 1 and isinstance(given[0], int):
             return _NUMBERS[name](asked) == given[0]
         if name in _WORDS and given in _WORDS[name]:
