@@ -133,6 +133,16 @@ def test_commands_of_fcntl_are_told_apart_and_are_numbers() -> None:
             Evaluator(START + rules, {})
 
 
+def test_an_xpc_service_is_no_service_of_the_same_global_name() -> None:
+    rules = (
+        '(allow mach-lookup (global-name "a.b"))\n(deny mach-lookup (xpc-service-name-prefix "a"))'
+    )
+    assert ask(rules, Asked("mach-lookup", name="a.b")).allowed
+    assert not ask(rules, Asked("mach-lookup", xpc="a.b")).allowed
+    assert ask(rules, Asked("mach-lookup", xpc="b")) == Verdict(True, 0)
+    assert not ask("(deny mach-lookup)", Asked("mach-lookup", xpc="b")).allowed
+
+
 def test_hosts_are_near_or_any() -> None:
     near = '(allow network-outbound (remote ip "localhost:*"))'
     for address, allowed in (("127.0.0.9:1", True), ("::1:80", True), ("192.0.2.1:80", False)):

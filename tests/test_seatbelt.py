@@ -370,6 +370,19 @@ def test_what_the_default_does_not_cover_is_denied_by_name_and_a_profile_without
         assert not kit.asks(right)(operation) and kit.asks(wrong)(operation)
 
 
+def test_no_xpc_service_is_reached_and_a_profile_that_reaches_them_is_seen() -> None:
+    """openai/codex, seatbelt.rs: their names are no global ones."""
+    right = rich()
+    wrong = kit.without_lines(right, "(deny mach-lookup (xpc-service-name-prefix")
+    service = "com.apple.example.service"
+    assert not kit.asks(right)("mach-lookup", xpc=service)
+    assert kit.asks(wrong)("mach-lookup", xpc=service)
+    assert not kit.asks(wrong)("mach-lookup", name=service)
+    last = right.bare.splitlines()[-1]
+    assert last == '(deny mach-lookup (xpc-service-name-prefix ""))'
+    assert kit.asks(right)("mach-lookup", name="com.apple.system.opendirectoryd.libinfo")
+
+
 def test_no_fcntl_writes_into_what_is_open_for_reading_and_a_profile_that_lets_it_is_seen() -> None:
     """openai/codex, seatbelt.rs: neither asks for file-write*."""
     right = laid_out()

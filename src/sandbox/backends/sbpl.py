@@ -59,9 +59,9 @@ class Asked(NamedTuple):
     """What is asked: an operation, and what it is about.
 
     ``path`` is the real one, ``directory`` whether one is there; ``name``: of a Mach service, a
-    sysctl, a semaphore, or ``same-sandbox``; ``address``: ``HOST:PORT``; ``domain`` and
-    ``protocol`` of a socket; ``extension``: a right that the system gave for this one thing;
-    ``command`` of fcntl.
+    sysctl, a semaphore, or ``same-sandbox``; ``xpc``: of an XPC service; ``address``:
+    ``HOST:PORT``; ``domain`` and ``protocol`` of a socket; ``extension``: a right that the system
+    gave for this one thing; ``command`` of fcntl.
     """
 
     operation: str
@@ -73,6 +73,7 @@ class Asked(NamedTuple):
     protocol: int = -1
     extension: str = ""
     command: int = -1
+    xpc: str = ""
 
 
 class Verdict(NamedTuple):
@@ -163,7 +164,10 @@ class Evaluator:
         """Whether it is allowed: what the last rule that matches says."""
         for rule in self.matching(asked):
             return Verdict(rule.allows, rule.line)
-        return Verdict(self._allows_default or asked.operation.startswith(UNCOVERED), 0)
+        # Apple's system.sb allows XPC services under version 1, and Codex denies them by name:
+        # so what no rule says of them is the worse.
+        is_uncovered = asked.operation.startswith(UNCOVERED) or bool(asked.xpc)
+        return Verdict(self._allows_default or is_uncovered, 0)
 
     def _matches(self, node: object, asked: Asked) -> bool:
         if not isinstance(node, tuple) or not node or not isinstance(node[0], Symbol):
@@ -236,6 +240,7 @@ _TEXTS: dict[str, Callable[[str, Asked], bool]] = {
     "regex": _searches(lambda asked: asked.path),
     "extension": lambda text, asked: asked.extension == text,
     "global-name": lambda text, asked: asked.name == text,
+    "xpc-service-name-prefix": lambda text, asked: bool(asked.xpc) and asked.xpc.startswith(text),
     "sysctl-name": lambda text, asked: asked.name == text,
     "sysctl-name-regex": _searches(lambda asked: asked.name),
     "ipc-posix-name-regex": _searches(lambda asked: asked.name),

@@ -166,6 +166,8 @@ def compile_profile(
         out.line("(deny file-write-unlink", "a directory in which something denied may be:")
         ref = out.parameter("PINNED_PATTERN", expression)
         out.line(f"  (require-all (vnode-type DIRECTORY) (regex {ref})))", "moved, it is unknown")
+    xpc = '(xpc-service-name-prefix "")'  # whose names are no global ones
+    out.line(f"(deny mach-lookup {xpc})", "programs that others start for it; Codex, seatbelt.rs")
     text = base() + "\n; Of this policy\n" + "\n".join(out.lines) + "\n"
     return Profile(text, tuple(out.parameters.items()))
 
