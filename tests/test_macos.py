@@ -591,9 +591,12 @@ def test_debug_seatbelt_shows_the_profile_its_parameters_and_the_command_line(
 
 def test_debug_seatbelt_answers_with_the_line_that_decides(workspace: Path) -> None:
     asked = [("file-write-create", f"{workspace}/x"), ("file-write-create", f"{workspace}/.git")]
+    asked += [("system-fsctl", "/x"), ("nvram-get", "/x")]
     words = [word for pair in asked for word in ("--ask", *pair)]
     done = sandbox_command("debug", "seatbelt", *words, cwd=workspace)
-    one, other = done.stdout.splitlines()
+    one, other, unknown, by_name = done.stdout.splitlines()
+    assert unknown.startswith("not known: system-fsctl /x: no line names this operation")
+    assert by_name.startswith("denied: nvram-get /x: line ")
     number = int(one.partition("line ")[2].partition(":")[0])
     profile = sandbox_command("debug", "seatbelt", cwd=workspace).stdout.splitlines()
     assert one.startswith(f"allowed: file-write-create {workspace}/x: line ")

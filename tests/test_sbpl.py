@@ -120,6 +120,15 @@ def test_what_the_default_does_not_cover_is_allowed_until_a_rule_says_otherwise(
     assert Evaluator("(version 1)(allow default)", {}).ask(Asked("anything")).allowed
 
 
+def test_what_no_rule_names_and_the_default_may_not_cover_is_not_known() -> None:
+    assert ask("", Asked("system-fsctl")) == Verdict(False, 0, known=False)
+    assert ask("(deny system-fsctl)", Asked("system-fsctl")) == Verdict(False, 3)
+    named = '(allow system-fsctl (literal "/x"))'
+    assert ask(named, Asked("system-fsctl")) == Verdict(False, 0)
+    assert ask("", Asked("file-write-create")) == Verdict(False, 0)
+    assert Evaluator("(version 1)(allow default)", {}).ask(Asked("system-fsctl")).known
+
+
 def test_commands_of_fcntl_are_told_apart_and_are_numbers() -> None:
     rules = "(deny system-fcntl (fcntl-command 80 110))"
     for number, allowed in ((80, False), (110, False), (3, True)):

@@ -354,7 +354,7 @@ def test_nothing_that_acts_for_others_is_reached(network: str) -> None:
     for operation in (
         *("appleevent-send", "lsopen", "mach-register", "user-preference-write", "file-mount"),
         *("file-link", "iokit-open", "iokit-get-properties", "nvram-set", "job-creation"),
-        *("ipc-sysv-shm", "system-privilege", "mach-priv-task-port", "process-info-pidinfo"),
+        *("ipc-sysv-shm", "mach-priv-task-port", "process-info-pidinfo"),
     ):
         assert not ask(operation, "/w/x"), operation
     assert ask("mach-lookup", name="com.apple.system.opendirectoryd.libinfo")

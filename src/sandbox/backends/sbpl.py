@@ -22,6 +22,16 @@ UNCOVERED = (
     *("process-info", "nvram", "iokit-get-properties", "file-map-executable"),
     "system-fcntl",
 )
+# What is known to be covered by "(deny default)": profiles of others with it have to allow these by
+# name (Chromium, Codex, Apple), or they stand in Apple's Sandbox Guide 1.0 (fG!) as covered by it.
+_COVERED = (
+    *("appleevent-send", "authorization-right-obtain", "distributed-notification-post"),
+    *("file-chroot", "file-ioctl", "file-link", "file-mknod", "file-mount", "file-read*"),
+    *("file-revoke", "file-search", "file-unmount", "file-write*", "hid-control", "iokit-open"),
+    *("ipc-posix*", "ipc-sysv*", "job-creation", "lsopen", "mach-bootstrap", "mach-lookup"),
+    *("mach-priv*", "mach-register", "mach-task-name", "network*", "process-exec*"),
+    *("process-fork", "pseudo-tty", "signal", "sysctl*", "system-socket", "user-preference*"),
+)
 
 _TOKEN = re.compile(
     r';[^\n]*|\s+|(?P<open>\()|(?P<close>\))|#"(?P<raw>(?:[^"\\]|\\.)*)"'
@@ -77,10 +87,14 @@ class Asked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer, and the line of the rule that gave it; 0 where none did."""
+    """The answer, and the line of the rule that gave it; 0 where none did.
+
+    ``known``: whether the language is known to be like that; if not, it is not said to be allowed.
+    """
 
     allowed: bool
     line: int
+    known: bool = True
 
 
 def read(text: str) -> Iterator[tuple[int, tuple[object, ...]]]:
@@ -167,7 +181,14 @@ class Evaluator:
         # Apple's system.sb allows XPC services under version 1, and Codex denies them by name:
         # so what no rule says of them is the worse.
         is_uncovered = asked.operation.startswith(UNCOVERED) or bool(asked.xpc)
-        return Verdict(self._allows_default or is_uncovered, 0)
+        if self._allows_default or is_uncovered:
+            return Verdict(True, 0)
+        return Verdict(False, 0, self._is_covered(asked.operation))
+
+    def _is_covered(self, operation: str) -> bool:
+        """Whether the default is known to deny it: a rule names it, or others have to."""
+        named = (one for rule in self.rules for one in rule.operations)
+        return any(_names(one, operation) for one in (*named, *_COVERED))
 
     def _matches(self, node: object, asked: Asked) -> bool:
         if not isinstance(node, tuple) or not node or not isinstance(node[0], Symbol):
