@@ -26,10 +26,12 @@ import seatbeltkit as kit
 import sandbox
 from sandbox import Limits, aio, batch, children, live, pool, workspace_write
 from sandbox.backends import choose as choosing
+from sandbox.backends import keeper, settings
 from sandbox.backends.apple import Marks, execute
+from sandbox.backends.base import Question
 from sandbox.backends.captured import Kept
 from sandbox.backends.macos import MacBackend
-from sandbox.backends.seatbelt import SANDBOX_EXEC
+from sandbox.backends.seatbelt import SANDBOX_EXEC, compile_profile
 from sandbox.cli.seatbelt import denials_in
 
 REAL = sys.platform == "darwin"
@@ -528,6 +530,68 @@ def test_a_denied_place_that_becomes_a_link_makes_the_profile_anew(
         assert box.run("true").ok
         confinement: Any = box._boundary.current()
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
+# What keeps commands, and is not confined
+
+
+@pytest.fixture
+def python(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The prefix of a Python in a workspace."""
+    prefix = workspace / "env"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "python3.11").touch()
+    (workspace / "python").symlink_to("env/bin/python3.11")
+    monkeypatch.setattr(sys, "base_prefix", str(prefix))
+    monkeypatch.setattr(sys, "base_exec_prefix", str(prefix))
+    monkeypatch.setattr(sys, "_base_executable", str(workspace / "python"))
+    return prefix
+
+
+def test_nothing_of_pythons_prefix_is_writable_and_a_profile_that_lets_it_is_seen(
+    python: Path, workspace: Path
+) -> None:
+    assert settings.interpreter() == f"{python}/bin/python3.11"
+    table = {"/": sandbox.Access.READ, str(workspace): sandbox.Access.WRITE}
+    right = compile_profile(kit.settled(table), (), settings.own_programs())
+    wrong = kit.without(right, lambda word, name, value: name.startswith("OURS"))
+    places = ("lib/python311.zip", "pyvenv.cfg", "bin/pyvenv.cfg", "lib/libpython3.11.dylib")
+    beside = (workspace / "python", workspace / "pyvenv.cfg")  # as it was named
+    for path in (*(python / place for place in places), *beside):
+        assert not kit.asks(right)("file-write-create", str(path)), path
+        assert kit.asks(wrong)("file-write-create", str(path)), path
+    assert not kit.asks(right)("file-write-unlink", str(python), directory=True)
+    assert kit.asks(right)("file-write-create", f"{workspace}/other")
+
+
+@pytest.mark.parametrize("inside", ["", "lib"])
+def test_a_writable_directory_in_pythons_prefix_is_refused(
+    inside: str, python: Path, workspace: Path
+) -> None:
+    (python / "lib").mkdir()
+    for write, refused in ((python / inside, True), (workspace, False)):
+        policy = workspace_write(write=[write])
+        question = Question(policy, str(workspace), "/", "", (), str(workspace))
+        if not refused:
+            settings.resolve_seatbelt(question)
+            continue
+        with pytest.raises(sandbox.Unenforceable, match=f"writable directory.*{python}"):
+            settings.resolve_seatbelt(question)
+
+
+def test_a_keeper_takes_nothing_but_psutil_from_where_psutil_is(place: Path) -> None:
+    """``subprocess`` of the standard library tries ``msvcrt``, which is nowhere."""
+    (place / "psutil").mkdir()
+    (place / "psutil" / "__init__.py").write_text("import subprocess, socket, pickle, copy\n")
+    for name in ("msvcrt", "_winapi", "org"):
+        (place / f"{name}.py").write_text("print('planted', flush=True)\n")
+    package = os.path.dirname(os.path.abspath(sandbox.__file__))
+    program = keeper.BOOT.replace("import main", "import _psutil").replace(
+        "main(sys.argv[2:])", "print(_psutil(sys.argv[2]).__file__)"
+    )
+    words = [sys.executable, "-I", "-S", "-c", program, package, str(place)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{place}/psutil/__init__.py\n", "")
 
 
 # Refusals in words

@@ -13,6 +13,8 @@ profile that it runs under, which no process gets rid of (``Marks``).
 from __future__ import annotations
 
 import fcntl
+import importlib.machinery
+import importlib.util
 import os
 import resource
 import select
@@ -272,6 +274,19 @@ def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
         os._exit(127)
 
 
+def _psutil(place: str) -> Any:
+    """The psutil of that directory, and nothing else of it: that may be an environment's.
+
+    On ``sys.path`` it would have what the standard library asks for and lacks: ``msvcrt``, which
+    ``subprocess`` tries to import everywhere.
+    """
+    spec = importlib.machinery.PathFinder.find_spec("psutil", [place])
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["psutil"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def main(arguments: list[str]) -> None:
     """Serves the socket at fd 3."""
     for fd in map(int, os.listdir("/dev/fd")):
@@ -279,9 +294,7 @@ def main(arguments: list[str]) -> None:
             with suppress(OSError):  # the list's own is closed already
                 os.close(fd)  # what the caller has left open for its own children
     os.chdir("/")
-    sys.path.append(arguments[0])  # last: nothing there stands in for the standard library
-    import psutil
-
+    psutil = _psutil(arguments[0])
     with socket.socket(fileno=SOCKET) as sock:
         sock.setblocking(True)
         os.set_inheritable(SOCKET, False)
