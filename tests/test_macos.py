@@ -165,6 +165,86 @@ def test_a_child_in_a_session_of_its_own_that_was_seen_ends_too(box: sandbox.San
     assert found.ok and found.swept == 1
 
 
+# Of each process one fork and its end; bounded, should nobody end it.
+CHAIN = """
+import os, time
+end = time.monotonic() + {seconds}
+if os.fork() == 0:
+    os.close(0); os.close(1); os.close(2)
+    while time.monotonic() < end:
+        if os.fork():
+            os._exit(0)
+        {step}
+    os._exit(0)
+"""
+
+
+def test_what_forks_and_ends_at_once_is_ended(box: sandbox.Sandbox) -> None:
+    process = box.popen([sys.executable, "-c", CHAIN.format(seconds=8, step="pass")])
+    assert process.wait(60).ok
+    for _ in range(10):
+        time.sleep(0.02)
+        assert not [one for one in psutil.pids() if session_of(one) == process.pid and lives(one)]
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+class Others:
+    """As psutil: processes that were there when they were listed, and are not when asked."""
+
+    Error = psutil.Error
+    STATUS_ZOMBIE = psutil.STATUS_ZOMBIE
+
+    def __init__(self, looks: list[list[int]]) -> None:
+        self.looks = looks
+        self.count = 0
+
+    def pids(self) -> list[int]:
+        self.count += 1
+        return self.looks[min(self.count, len(self.looks)) - 1]
+
+
+def swept_by(others: Any, monkeypatch: pytest.MonkeyPatch, **times: float) -> tuple[int, int]:
+    for name, seconds in times.items():
+        monkeypatch.setattr(keeper, name, seconds)
+    asked = {"mark": "w", "session": True, "memory": 0, "waits": False, "timeout": None}
+    command = keeper.Command(1 << 30, asked)
+    command.status = 0
+    kept: Any = keeper.Keeper.__new__(keeper.Keeper)
+    kept._psutil, kept._marks = others, Marks()
+    found: tuple[int, int] = kept._sweep(command)
+    return found
+
+
+def test_a_process_that_vanished_is_no_end_and_a_dead_one_that_stays_listed_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = 1 << 29  # no pid of this system
+    others = Others([[gone], [gone + 1], [], [gone + 2], []])
+    assert swept_by(others, monkeypatch) == (0, 0) and others.count == 4 + 5
+    zombie = Others([[gone]])
+    assert swept_by(zombie, monkeypatch) == (0, 0) and zombie.count == 1 + 5
+
+
+def test_what_is_met_again_and_again_is_said_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fleeting(Others):
+        def Process(self, pid: int) -> Any:
+            raise psutil.NoSuchProcess(pid)
+
+    pids = [[1 << 28 | count] for count in range(1000)]
+    monkeypatch.setattr(keeper.os, "getsid", lambda pid: 1 << 30 if pid else 1)
+    monkeypatch.setattr(keeper.os, "getpgid", lambda pid: pid)
+    swept, left = swept_by(Fleeting(pids), monkeypatch, _SWEEPING=0.7)
+    assert (swept, left) == (0, 1)
+    monkeypatch.setattr(keeper.Keeper, "_is_member", lambda self, command, pid: False)
+    assert swept_by(Fleeting(pids), monkeypatch) == (0, 0)  # those of others alone
+
+
 def test_output_that_others_hold_is_drained_for_a_moment(box: sandbox.Sandbox) -> None:
     began = time.monotonic()
     found = box.run("(sleep 0.3; echo late) & (sleep 600) & echo early")
