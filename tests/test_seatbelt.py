@@ -258,6 +258,34 @@ def test_a_protected_name_is_one_in_any_case_and_a_profile_of_one_case_is_seen()
         assert kit.asks(wrong)("file-write-create", path)
 
 
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        (".vscode", (".v\u017fcode", ".V\u017fCODE")),
+        (".mcp.json", (".mcp.j\u017fon",)),
+        ("kiss", ("\u212aiss", "ki\u00df", "KI\u1e9e", "ki\u017fs")),
+        ("office.st", ("o\ufb03ce.st", "o\ufb00ice.st", "of\ufb01ce.\ufb06", "office.\ufb05")),
+        ("fless", ("\ufb02e\u00df", "\ufb02ess")),
+        ("lesst", ("le\u00dft", "les\ufb06")),
+        ("\u00fcber", ("\u00dcBER",)),
+        ("sssssssss", ("sssssss\u00df",)),
+    ],
+)
+def test_a_name_is_kept_in_each_spelling_that_folds_to_it(
+    name: str, others: tuple[str, ...]
+) -> None:
+    """Unicode, CaseFolding.txt; all that the usual file system of a Mac takes for one name."""
+    protected = kit.asker(kit.settled({"/": READ, "/w": WRITE}, protected=(name,)))
+    matched = kit.asker(kit.settled({"/w": WRITE}, patterns=(f"/w/**/{name}",)))
+    for other in (name, *others):
+        assert other.casefold() == name.casefold()
+        for ask in (protected, matched):
+            assert not ask("file-write-create", f"/w/{other}"), other
+            assert not ask("file-write-create", f"/w/{other}/x"), other
+    for ask in (protected, matched):
+        assert ask("file-write-create", "/w/other") and ask("file-write-create", f"/w/x{name}")
+
+
 def test_the_private_spelling_is_the_same_and_a_profile_with_one_of_them_is_seen() -> None:
     table = {"/": READ, "/tmp/w": WRITE, "/tmp/w/kept": READ, "/var/secret": DENY, "/etc/s": DENY}
     right = compile_profile(kit.settled(table))
