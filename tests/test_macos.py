@@ -612,6 +612,19 @@ def test_a_denied_place_that_becomes_a_link_makes_the_profile_anew(
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
 
 
+def test_a_link_above_a_denied_place_that_was_missing_makes_the_profile_anew(
+    backend: MacBackend, workspace: Path, outside: Path
+) -> None:
+    policy = workspace_write(deny=[workspace / "conf" / "in" / "file"])
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        assert kit.asker(box.resolved)("file-read-data", f"{outside}/file")
+        (workspace / "conf").mkdir()
+        assert box.run(["ln", "-s", str(outside), "conf/in"]).ok
+        assert box.run("true").ok
+        confinement: Any = box._boundary.current()
+        assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
 # What keeps commands, and is not confined
 
 

@@ -23,11 +23,13 @@ from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
+from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
+from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy, lookup, resolve
 from sandbox.result import Enforcement
 
 __all__ = ["MacBackend", "MacConfinement"]
@@ -193,9 +195,20 @@ class MacConfinement:
 
 
 def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
-    """Which of the paths that a profile excepts are links now: it would except the wrong ones."""
+    """Which of the paths that a profile excepts are links now: it would except the wrong ones.
+
+    Also of the directories above them in what may be written, where a command makes links.
+    """
+    excepted = (*(place.path for place in resolved.denied), *resolved.all_protected)
+    table = resolved.table()
+    inside = (
+        above
+        for path in excepted
+        for above in ancestors(path)[1:]
+        if lookup(table, above) is Access.WRITE
+    )
     found = []
-    for path in (*(place.path for place in resolved.denied), *resolved.all_protected):
+    for path in dict.fromkeys((*excepted, *inside)):
         with suppress(OSError):
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)
