@@ -169,6 +169,15 @@ def test_a_denied_place_may_have_a_granted_one_in_it_which_can_be_reached() -> N
     assert not ask("file-read-metadata", "/s/other")
 
 
+def test_the_root_itself_is_seen_and_nothing_below_it() -> None:
+    """Programs die at their start without: dyld looks at it."""
+    ask = kit.asker(kit.settled({"/usr": READ, "/w": WRITE}))
+    assert ask("file-read-data", "/") and ask("file-read-metadata", "/")
+    for path in ("/Users", "/Users/me", "/x"):
+        assert not ask("file-read-data", path), path
+    assert not ask("file-write-create", "/x") and not ask("file-write-data", "/")
+
+
 def test_programs_that_may_not_be_read_may_not_be_executed() -> None:
     ask = kit.asker(kit.settled({"/": READ, "/s": DENY}))
     assert ask("process-exec", "/bin/ls") and ask("file-map-executable", "/usr/lib/x.dylib")
@@ -447,7 +456,12 @@ def test_devices_are_named_and_terminals_are_ones_own(table: dict[str, Access]) 
     own = "com.apple.sandbox.pty"
     assert ask("file-read-data", "/dev/ttys001", extension=own)
     assert not ask("file-write-create", "/dev/x") and ask("pseudo-tty")
-    assert ask("ipc-posix-sem", name="/mp-a1") and not ask("ipc-posix-sem", name="/other")
+    for name in ("/mp-a1", "/loky-12-ab_c"):
+        assert ask("ipc-posix-sem", name=name)
+    for operation in ("ipc-posix-shm-read-data", "ipc-posix-shm-write-create"):
+        assert ask(operation, name="/psm_1a2b") and not ask(operation, name="/psm_x")
+        assert not ask(operation, name="/other")
+    assert not ask("ipc-posix-sem", name="/other")
 
 
 # Network
