@@ -15,6 +15,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import seatbeltkit as kit
 import sandbox
 from sandbox import Limits, aio, batch, children, live, pool, workspace_write
 from sandbox.backends import choose as choosing
-from sandbox.backends import keeper, settings
+from sandbox.backends import keeper, macos_seat, scratch, settings
 from sandbox.backends.apple import Marks, execute
 from sandbox.backends.base import Question
 from sandbox.backends.captured import Kept
@@ -623,6 +624,38 @@ def test_a_link_above_a_denied_place_that_was_missing_makes_the_profile_anew(
         assert box.run("true").ok
         confinement: Any = box._boundary.current()
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
+def test_a_directory_that_cannot_be_emptied_is_no_other_commands(
+    box: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``chflags uchg``: what a command left, the next would take for its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(macos_seat, "empty", lambda path: None)
+        first = box.run('touch "$TMPDIR/left"; echo "$TMPDIR"').out
+    second = box.run('ls "$TMPDIR"; echo "$TMPDIR"').out
+    assert len(second.splitlines()) == 1 and second != first
+    assert box.run('echo "$TMPDIR"').out == second
+
+
+def test_flags_of_macos_are_taken_before_anything_is_removed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "file").touch()
+    taken = []
+    plain = os.stat
+
+    def flagged(path: Any, **more: Any) -> Any:
+        found = plain(path, **more)
+        mode = found.st_mode
+        return types.SimpleNamespace(st_mode=mode, st_flags=2) if path == "file" else found
+
+    monkeypatch.setattr(os, "stat", flagged)
+    monkeypatch.setattr(
+        scratch, "_unflag", lambda name, parent: taken.append((name, (place / name).exists()))
+    )
+    scratch.empty(str(place))
+    assert taken == [("file", True)] and not (place / "file").exists()
 
 
 # What keeps commands, and is not confined

@@ -18,6 +18,7 @@ from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.jobs import Engine
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
+from sandbox.backends.search import literal_part
 from sandbox.backends.seatbelt import SANDBOX_EXEC
 from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
@@ -199,8 +200,11 @@ def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
 
     Also of the directories above them in what may be written, where a command makes links.
     """
-    excepted = (*(place.path for place in resolved.denied), *resolved.all_protected)
     table = resolved.table()
+    kept = (path for path, access in table.items() if access is not Access.WRITE)
+    patterns = (literal_part(pattern).rstrip("/") + "/*" for pattern in resolved.patterns)
+    denied = (place.path for place in resolved.denied)
+    excepted = (*denied, *kept, *patterns, *resolved.all_protected)
     inside = (
         above
         for path in excepted

@@ -181,14 +181,11 @@ class MacSeat:
 
     def leave(self) -> None:
         """See ``Seat.leave``."""
-        if self.tmp:
+        if self.tmp and not _is_emptied(self.tmp):
             try:
-                empty(self.tmp)
-            except OSError:  # the command removed it, or put something else in its place
-                try:
-                    self._take_tmp()
-                except SandboxLost:
-                    self.lane.usable = False
+                self._take_tmp()
+            except SandboxLost:
+                self.lane.usable = False
         self._confinement.give_back(self)
 
     def close(self) -> None:
@@ -196,6 +193,15 @@ class MacSeat:
         self.lane.close()
         if self.tmp:
             remove(self.tmp)
+
+
+def _is_emptied(tmp: str) -> bool:
+    """Empties a directory; not where a command removed it, or made what cannot be removed."""
+    try:
+        empty(tmp)
+        return not os.listdir(tmp)
+    except OSError:
+        return False
 
 
 def _found(programs: Sequence[bytes], cwd: bytes, resolved: ResolvedPolicy) -> tuple[int, int]:
