@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ import pytest
 import seatbeltkit as kit
 
 import sandbox
-from sandbox import Limits, aio, batch, children, live, pool, workspace_write
+from sandbox import Limits, aio, batch, children, live, paths, pool, workspace_write
 from sandbox.backends import choose as choosing
 from sandbox.backends import keeper, macos_seat, scratch, settings
 from sandbox.backends.apple import Marks, execute
@@ -624,6 +625,33 @@ def test_a_link_above_a_denied_place_that_was_missing_makes_the_profile_anew(
         assert box.run("true").ok
         confinement: Any = box._boundary.current()
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
+@pytest.mark.skipif(REAL, reason="the kernel's answer is a stand-in")
+def test_a_path_is_followed_to_the_name_that_the_file_system_has(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Denied as `secret`, it is `Secret` to the kernel and so to the rules."""
+    (place / "secret").mkdir()
+    (place / "secret" / "file").touch()
+    plain = fcntl.fcntl
+
+    def told(fd: int, command: int, argument: Any = 0) -> Any:
+        if command != 50:
+            return plain(fd, command, argument)
+        name = os.readlink(f"/dev/fd/{fd}").replace("secret", "Secret")
+        return os.fsencode(name).ljust(len(argument), b"\0")
+
+    real = os.path.realpath(place)
+    assert paths.follow(f"{real}/secret/new/er")[0] == f"{real}/secret/new/er"
+    monkeypatch.setattr(paths, "_GETPATH", 50)
+    monkeypatch.setattr(fcntl, "fcntl", told)
+    for name in ("", "/file", "/new/er"):
+        assert paths.follow(f"{real}/secret{name}")[0] == f"{real}/Secret{name}"
+    assert paths.follow(f"{real}/secret/file", known={f"{real}/secret"})[0].endswith("Secret/file")
+    os.link(place / "secret" / "file", place / "secret" / "secret")
+    assert paths.follow(f"{real}/secret/secret")[0] == f"{real}/Secret/secret"
+    assert paths.follow("/")[0] == "/"
 
 
 def test_a_directory_that_cannot_be_emptied_is_no_other_commands(
