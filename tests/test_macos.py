@@ -96,6 +96,22 @@ def test_with_the_network_it_is_not_marked_as_without(backend: MacBackend, works
         assert box.run('echo "${SANDBOX_NETWORK_DISABLED-none}"').out == "none\n"
 
 
+@pytest.mark.skipif(REAL, reason="the stand-in tells what it was given")
+def test_variables_of_the_loader_are_set_inside(place: Path, workspace: Path) -> None:
+    """The loader takes them away from programs of Apple's, and ``sandbox-exec`` is one."""
+    (workspace / "a=b").write_text("#!/bin/sh\n")
+    (workspace / "a=b").chmod(0o755)
+    first = "print([name for name in os.environ if name[:5] == 'DYLD_'], flush=True)"
+    names = {"DYLD_LIBRARY_PATH": "/a b=c", "OTHER": "x"}
+    script = 'echo "$DYLD_LIBRARY_PATH $OTHER"'
+    backend = MacBackend(kit.stand_in(place, first))
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+        assert box.run(script, env=names).out.splitlines() == ["[]", "/a b=c x"]
+        with pytest.raises(sandbox.StartError):
+            box.run([str(workspace / "a=b")], env=names)
+        assert box.run([str(workspace / "a=b")]).ok
+
+
 def test_words_input_and_output_arrive_as_they_are(box: sandbox.Sandbox) -> None:
     data = bytes(range(256)) * 1000
     assert box.run(["cat"], input=data).stdout == data
