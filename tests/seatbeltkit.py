@@ -93,7 +93,9 @@ def asks(profile: Profile) -> Callable[..., bool]:
     made = evaluator(profile)
 
     def ask(operation: str, path: str = "", **more: object) -> bool:
-        return made.ask(Asked(operation, path, **more)).allowed  # type: ignore[arg-type]
+        verdict = made.ask(Asked(operation, path, **more))  # type: ignore[arg-type]
+        assert verdict.known, f"whether the default covers {operation} is not known"
+        return verdict.allowed
 
     return ask
 

@@ -78,6 +78,7 @@ LADDER = (
     "backends",
     "backends.search",
     "backends.sbpl",
+    "backends.spelled",
     "backends.seatbelt",
     "docks",
     "backends.jobs",

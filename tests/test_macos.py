@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ import pytest
 import seatbeltkit as kit
 
 import sandbox
-from sandbox import Limits, aio, batch, children, live, pool, workspace_write
+from sandbox import Limits, aio, batch, children, live, paths, pool, workspace_write
 from sandbox.backends import choose as choosing
+from sandbox.backends import keeper, macos_seat, scratch, settings
 from sandbox.backends.apple import Marks, execute
+from sandbox.backends.base import Question
 from sandbox.backends.captured import Kept
 from sandbox.backends.macos import MacBackend
-from sandbox.backends.seatbelt import SANDBOX_EXEC
+from sandbox.backends.seatbelt import SANDBOX_EXEC, compile_profile
 from sandbox.cli.seatbelt import denials_in
 
 REAL = sys.platform == "darwin"
@@ -90,6 +94,22 @@ def test_with_the_network_it_is_not_marked_as_without(backend: MacBackend, works
     policy = workspace_write(network="full")
     with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
         assert box.run('echo "${SANDBOX_NETWORK_DISABLED-none}"').out == "none\n"
+
+
+@pytest.mark.skipif(REAL, reason="the stand-in tells what it was given")
+def test_variables_of_the_loader_are_set_inside(place: Path, workspace: Path) -> None:
+    """The loader takes them away from programs of Apple's, and ``sandbox-exec`` is one."""
+    (workspace / "a=b").write_text("#!/bin/sh\n")
+    (workspace / "a=b").chmod(0o755)
+    first = "print([name for name in os.environ if name[:5] == 'DYLD_'], flush=True)"
+    names = {"DYLD_LIBRARY_PATH": "/a b=c", "OTHER": "x"}
+    script = 'echo "$DYLD_LIBRARY_PATH $OTHER"'
+    backend = MacBackend(kit.stand_in(place, first))
+    with sandbox.Sandbox(workspace_write(), workspace=workspace, backend=backend) as box:
+        assert box.run(script, env=names).out.splitlines() == ["[]", "/a b=c x"]
+        with pytest.raises(sandbox.StartError):
+            box.run([str(workspace / "a=b")], env=names)
+        assert box.run([str(workspace / "a=b")]).ok
 
 
 def test_words_input_and_output_arrive_as_they_are(box: sandbox.Sandbox) -> None:
@@ -161,6 +181,86 @@ def test_a_child_in_a_session_of_its_own_that_was_seen_ends_too(box: sandbox.San
     )
     found = box.run([sys.executable, "-c", code])
     assert found.ok and found.swept == 1
+
+
+# Of each process one fork and its end; bounded, should nobody end it.
+CHAIN = """
+import os, time
+end = time.monotonic() + {seconds}
+if os.fork() == 0:
+    os.close(0); os.close(1); os.close(2)
+    while time.monotonic() < end:
+        if os.fork():
+            os._exit(0)
+        {step}
+    os._exit(0)
+"""
+
+
+def test_what_forks_and_ends_at_once_is_ended(box: sandbox.Sandbox) -> None:
+    process = box.popen([sys.executable, "-c", CHAIN.format(seconds=8, step="pass")])
+    assert process.wait(60).ok
+    for _ in range(10):
+        time.sleep(0.02)
+        assert not [one for one in psutil.pids() if session_of(one) == process.pid and lives(one)]
+
+
+def session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+class Others:
+    """As psutil: processes that were there when they were listed, and are not when asked."""
+
+    Error = psutil.Error
+    STATUS_ZOMBIE = psutil.STATUS_ZOMBIE
+
+    def __init__(self, looks: list[list[int]]) -> None:
+        self.looks = looks
+        self.count = 0
+
+    def pids(self) -> list[int]:
+        self.count += 1
+        return self.looks[min(self.count, len(self.looks)) - 1]
+
+
+def swept_by(others: Any, monkeypatch: pytest.MonkeyPatch, **times: float) -> tuple[int, int]:
+    for name, seconds in times.items():
+        monkeypatch.setattr(keeper, name, seconds)
+    asked = {"mark": "w", "session": True, "memory": 0, "waits": False, "timeout": None}
+    command = keeper.Command(1 << 30, asked)
+    command.status = 0
+    kept: Any = keeper.Keeper.__new__(keeper.Keeper)
+    kept._psutil, kept._marks = others, Marks()
+    found: tuple[int, int] = kept._sweep(command)
+    return found
+
+
+def test_a_process_that_vanished_is_no_end_and_a_dead_one_that_stays_listed_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = 1 << 29  # no pid of this system
+    others = Others([[gone], [gone + 1], [], [gone + 2], []])
+    assert swept_by(others, monkeypatch) == (0, 0) and others.count == 4 + 5
+    zombie = Others([[gone]])
+    assert swept_by(zombie, monkeypatch) == (0, 0) and zombie.count == 1 + 5
+
+
+def test_what_is_met_again_and_again_is_said_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fleeting(Others):
+        def Process(self, pid: int) -> Any:
+            raise psutil.NoSuchProcess(pid)
+
+    pids = [[1 << 28 | count] for count in range(1000)]
+    monkeypatch.setattr(keeper.os, "getsid", lambda pid: 1 << 30 if pid else 1)
+    monkeypatch.setattr(keeper.os, "getpgid", lambda pid: pid)
+    swept, left = swept_by(Fleeting(pids), monkeypatch, _SWEEPING=0.7)
+    assert (swept, left) == (0, 1)
+    monkeypatch.setattr(keeper.Keeper, "_is_member", lambda self, command, pid: False)
+    assert swept_by(Fleeting(pids), monkeypatch) == (0, 0)  # those of others alone
 
 
 def test_output_that_others_hold_is_drained_for_a_moment(box: sandbox.Sandbox) -> None:
@@ -530,6 +630,140 @@ def test_a_denied_place_that_becomes_a_link_makes_the_profile_anew(
         assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
 
 
+def test_a_link_above_a_denied_place_that_was_missing_makes_the_profile_anew(
+    backend: MacBackend, workspace: Path, outside: Path
+) -> None:
+    policy = workspace_write(deny=[workspace / "conf" / "in" / "file"])
+    with sandbox.Sandbox(policy, workspace=workspace, backend=backend) as box:
+        assert kit.asker(box.resolved)("file-read-data", f"{outside}/file")
+        (workspace / "conf").mkdir()
+        assert box.run(["ln", "-s", str(outside), "conf/in"]).ok
+        assert box.run("true").ok
+        confinement: Any = box._boundary.current()
+        assert not kit.asker(confinement.resolved)("file-read-data", f"{outside}/file")
+
+
+@pytest.mark.skipif(REAL, reason="the kernel's answer is a stand-in")
+def test_a_path_is_followed_to_the_name_that_the_file_system_has(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Denied as `secret`, it is `Secret` to the kernel and so to the rules."""
+    (place / "secret").mkdir()
+    (place / "secret" / "file").touch()
+    plain = fcntl.fcntl
+
+    def told(fd: int, command: int, argument: Any = 0) -> Any:
+        if command != 50:
+            return plain(fd, command, argument)
+        name = os.readlink(f"/dev/fd/{fd}").replace("secret", "Secret")
+        return os.fsencode(name).ljust(len(argument), b"\0")
+
+    real = os.path.realpath(place)
+    assert paths.follow(f"{real}/secret/new/er")[0] == f"{real}/secret/new/er"
+    monkeypatch.setattr(paths, "_GETPATH", 50)
+    monkeypatch.setattr(fcntl, "fcntl", told)
+    for name in ("", "/file", "/new/er"):
+        assert paths.follow(f"{real}/secret{name}")[0] == f"{real}/Secret{name}"
+    assert paths.follow(f"{real}/secret/file", known={f"{real}/secret"})[0].endswith("Secret/file")
+    os.link(place / "secret" / "file", place / "secret" / "secret")
+    assert paths.follow(f"{real}/secret/secret")[0] == f"{real}/Secret/secret"
+    assert paths.follow("/")[0] == "/"
+
+
+def test_a_directory_that_cannot_be_emptied_is_no_other_commands(
+    box: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``chflags uchg``: what a command left, the next would take for its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(macos_seat, "empty", lambda path: None)
+        first = box.run('touch "$TMPDIR/left"; echo "$TMPDIR"').out
+    second = box.run('ls "$TMPDIR"; echo "$TMPDIR"').out
+    assert len(second.splitlines()) == 1 and second != first
+    assert box.run('echo "$TMPDIR"').out == second
+
+
+def test_flags_of_macos_are_taken_before_anything_is_removed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "file").touch()
+    taken = []
+    plain = os.stat
+
+    def flagged(path: Any, **more: Any) -> Any:
+        found = plain(path, **more)
+        mode = found.st_mode
+        return types.SimpleNamespace(st_mode=mode, st_flags=2) if path == "file" else found
+
+    monkeypatch.setattr(os, "stat", flagged)
+    monkeypatch.setattr(
+        scratch, "_unflag", lambda name, parent: taken.append((name, (place / name).exists()))
+    )
+    scratch.empty(str(place))
+    assert taken == [("file", True)] and not (place / "file").exists()
+
+
+# What keeps commands, and is not confined
+
+
+@pytest.fixture
+def python(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The prefix of a Python in a workspace."""
+    prefix = workspace / "env"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "python3.11").touch()
+    (workspace / "python").symlink_to("env/bin/python3.11")
+    monkeypatch.setattr(sys, "base_prefix", str(prefix))
+    monkeypatch.setattr(sys, "base_exec_prefix", str(prefix))
+    monkeypatch.setattr(sys, "_base_executable", str(workspace / "python"))
+    return prefix
+
+
+def test_nothing_of_pythons_prefix_is_writable_and_a_profile_that_lets_it_is_seen(
+    python: Path, workspace: Path
+) -> None:
+    assert settings.interpreter() == f"{python}/bin/python3.11"
+    table = {"/": sandbox.Access.READ, str(workspace): sandbox.Access.WRITE}
+    right = compile_profile(kit.settled(table), (), settings.own_programs())
+    wrong = kit.without(right, lambda word, name, value: name.startswith("OURS"))
+    places = ("lib/python311.zip", "pyvenv.cfg", "bin/pyvenv.cfg", "lib/libpython3.11.dylib")
+    beside = (workspace / "python", workspace / "pyvenv.cfg")  # as it was named
+    for path in (*(python / place for place in places), *beside):
+        assert not kit.asks(right)("file-write-create", str(path)), path
+        assert kit.asks(wrong)("file-write-create", str(path)), path
+    assert not kit.asks(right)("file-write-unlink", str(python), directory=True)
+    assert kit.asks(right)("file-write-create", f"{workspace}/other")
+
+
+@pytest.mark.parametrize("inside", ["", "lib"])
+def test_a_writable_directory_in_pythons_prefix_is_refused(
+    inside: str, python: Path, workspace: Path
+) -> None:
+    (python / "lib").mkdir()
+    for write, refused in ((python / inside, True), (workspace, False)):
+        policy = workspace_write(write=[write])
+        question = Question(policy, str(workspace), "/", "", (), str(workspace))
+        if not refused:
+            settings.resolve_seatbelt(question)
+            continue
+        with pytest.raises(sandbox.Unenforceable, match=f"writable directory.*{python}"):
+            settings.resolve_seatbelt(question)
+
+
+def test_a_keeper_takes_nothing_but_psutil_from_where_psutil_is(place: Path) -> None:
+    """``subprocess`` of the standard library tries ``msvcrt``, which is nowhere."""
+    (place / "psutil").mkdir()
+    (place / "psutil" / "__init__.py").write_text("import subprocess, socket, pickle, copy\n")
+    for name in ("msvcrt", "_winapi", "org"):
+        (place / f"{name}.py").write_text("print('planted', flush=True)\n")
+    package = os.path.dirname(os.path.abspath(sandbox.__file__))
+    program = keeper.BOOT.replace("import main", "import _psutil").replace(
+        "main(sys.argv[2:])", "print(_psutil(sys.argv[2]).__file__)"
+    )
+    words = [sys.executable, "-I", "-S", "-c", program, package, str(place)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{place}/psutil/__init__.py\n", "")
+
+
 # Refusals in words
 
 
@@ -591,9 +825,12 @@ def test_debug_seatbelt_shows_the_profile_its_parameters_and_the_command_line(
 
 def test_debug_seatbelt_answers_with_the_line_that_decides(workspace: Path) -> None:
     asked = [("file-write-create", f"{workspace}/x"), ("file-write-create", f"{workspace}/.git")]
+    asked += [("system-fsctl", "/x"), ("nvram-get", "/x")]
     words = [word for pair in asked for word in ("--ask", *pair)]
     done = sandbox_command("debug", "seatbelt", *words, cwd=workspace)
-    one, other = done.stdout.splitlines()
+    one, other, unknown, by_name = done.stdout.splitlines()
+    assert unknown.startswith("not known: system-fsctl /x: no line names this operation")
+    assert by_name.startswith("denied: nvram-get /x: line ")
     number = int(one.partition("line ")[2].partition(":")[0])
     profile = sandbox_command("debug", "seatbelt", cwd=workspace).stdout.splitlines()
     assert one.startswith(f"allowed: file-write-create {workspace}/x: line ")

@@ -120,6 +120,38 @@ def test_what_the_default_does_not_cover_is_allowed_until_a_rule_says_otherwise(
     assert Evaluator("(version 1)(allow default)", {}).ask(Asked("anything")).allowed
 
 
+def test_what_no_rule_names_and_the_default_may_not_cover_is_not_known() -> None:
+    assert ask("", Asked("system-fsctl")) == Verdict(False, 0, known=False)
+    assert ask("(deny system-fsctl)", Asked("system-fsctl")) == Verdict(False, 3)
+    named = '(allow system-fsctl (literal "/x"))'
+    assert ask(named, Asked("system-fsctl")) == Verdict(False, 0)
+    assert ask("", Asked("file-write-create")) == Verdict(False, 0)
+    assert Evaluator("(version 1)(allow default)", {}).ask(Asked("system-fsctl")).known
+
+
+def test_commands_of_fcntl_are_told_apart_and_are_numbers() -> None:
+    rules = "(deny system-fcntl (fcntl-command 80 110))"
+    for number, allowed in ((80, False), (110, False), (3, True)):
+        assert ask(rules, Asked("system-fcntl", command=number)).allowed is allowed, number
+    assert ask("", Asked("system-fcntl", command=80)).allowed
+    for rules in (
+        "(deny system-fcntl (fcntl-command F_GETFL))",
+        "(deny system-fcntl (fcntl-command))",
+    ):
+        with pytest.raises(SbplError):
+            Evaluator(START + rules, {})
+
+
+def test_an_xpc_service_is_no_service_of_the_same_global_name() -> None:
+    rules = (
+        '(allow mach-lookup (global-name "a.b"))\n(deny mach-lookup (xpc-service-name-prefix "a"))'
+    )
+    assert ask(rules, Asked("mach-lookup", name="a.b")).allowed
+    assert not ask(rules, Asked("mach-lookup", xpc="a.b")).allowed
+    assert ask(rules, Asked("mach-lookup", xpc="b")) == Verdict(True, 0)
+    assert not ask("(deny mach-lookup)", Asked("mach-lookup", xpc="b")).allowed
+
+
 def test_hosts_are_near_or_any() -> None:
     near = '(allow network-outbound (remote ip "localhost:*"))'
     for address, allowed in (("127.0.0.9:1", True), ("::1:80", True), ("192.0.2.1:80", False)):

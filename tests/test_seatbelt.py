@@ -169,6 +169,15 @@ def test_a_denied_place_may_have_a_granted_one_in_it_which_can_be_reached() -> N
     assert not ask("file-read-metadata", "/s/other")
 
 
+def test_the_root_itself_is_seen_and_nothing_below_it() -> None:
+    """Programs die at their start without: dyld looks at it."""
+    ask = kit.asker(kit.settled({"/usr": READ, "/w": WRITE}))
+    assert ask("file-read-data", "/") and ask("file-read-metadata", "/")
+    for path in ("/Users", "/Users/me", "/x"):
+        assert not ask("file-read-data", path), path
+    assert not ask("file-write-create", "/x") and not ask("file-write-data", "/")
+
+
 def test_programs_that_may_not_be_read_may_not_be_executed() -> None:
     ask = kit.asker(kit.settled({"/": READ, "/s": DENY}))
     assert ask("process-exec", "/bin/ls") and ask("file-map-executable", "/usr/lib/x.dylib")
@@ -256,6 +265,34 @@ def test_a_protected_name_is_one_in_any_case_and_a_profile_of_one_case_is_seen()
     for path in ("/w/.GIT", "/w/.Git/hooks/x"):
         assert not kit.asks(right)("file-write-create", path)
         assert kit.asks(wrong)("file-write-create", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        (".vscode", (".v\u017fcode", ".V\u017fCODE")),
+        (".mcp.json", (".mcp.j\u017fon",)),
+        ("kiss", ("\u212aiss", "ki\u00df", "KI\u1e9e", "ki\u017fs")),
+        ("office.st", ("o\ufb03ce.st", "o\ufb00ice.st", "of\ufb01ce.\ufb06", "office.\ufb05")),
+        ("fless", ("\ufb02e\u00df", "\ufb02ess")),
+        ("lesst", ("le\u00dft", "les\ufb06")),
+        ("\u00fcber", ("\u00dcBER",)),
+        ("sssssssss", ("sssssss\u00df",)),
+    ],
+)
+def test_a_name_is_kept_in_each_spelling_that_folds_to_it(
+    name: str, others: tuple[str, ...]
+) -> None:
+    """Unicode, CaseFolding.txt; all that the usual file system of a Mac takes for one name."""
+    protected = kit.asker(kit.settled({"/": READ, "/w": WRITE}, protected=(name,)))
+    matched = kit.asker(kit.settled({"/w": WRITE}, patterns=(f"/w/**/{name}",)))
+    for other in (name, *others):
+        assert other.casefold() == name.casefold()
+        for ask in (protected, matched):
+            assert not ask("file-write-create", f"/w/{other}"), other
+            assert not ask("file-write-create", f"/w/{other}/x"), other
+    for ask in (protected, matched):
+        assert ask("file-write-create", "/w/other") and ask("file-write-create", f"/w/x{name}")
 
 
 def test_the_private_spelling_is_the_same_and_a_profile_with_one_of_them_is_seen() -> None:
@@ -354,7 +391,7 @@ def test_nothing_that_acts_for_others_is_reached(network: str) -> None:
     for operation in (
         *("appleevent-send", "lsopen", "mach-register", "user-preference-write", "file-mount"),
         *("file-link", "iokit-open", "iokit-get-properties", "nvram-set", "job-creation"),
-        *("ipc-sysv-shm", "system-privilege", "mach-priv-task-port", "process-info-pidinfo"),
+        *("ipc-sysv-shm", "mach-priv-task-port", "process-info-pidinfo"),
     ):
         assert not ask(operation, "/w/x"), operation
     assert ask("mach-lookup", name="com.apple.system.opendirectoryd.libinfo")
@@ -368,6 +405,32 @@ def test_what_the_default_does_not_cover_is_denied_by_name_and_a_profile_without
         wrong = kit.without_lines(right, f"(deny {name})")
         operation = name.rstrip("*")
         assert not kit.asks(right)(operation) and kit.asks(wrong)(operation)
+
+
+def test_no_xpc_service_is_reached_and_a_profile_that_reaches_them_is_seen() -> None:
+    """openai/codex, seatbelt.rs: their names are no global ones."""
+    right = rich()
+    wrong = kit.without_lines(right, "(deny mach-lookup (xpc-service-name-prefix")
+    service = "com.apple.example.service"
+    assert not kit.asks(right)("mach-lookup", xpc=service)
+    assert kit.asks(wrong)("mach-lookup", xpc=service)
+    assert not kit.asks(wrong)("mach-lookup", name=service)
+    last = right.bare.splitlines()[-1]
+    assert last == '(deny mach-lookup (xpc-service-name-prefix ""))'
+    assert kit.asks(right)("mach-lookup", name="com.apple.system.opendirectoryd.libinfo")
+
+
+def test_no_fcntl_writes_into_what_is_open_for_reading_and_a_profile_that_lets_it_is_seen() -> None:
+    """openai/codex, seatbelt.rs: neither asks for file-write*."""
+    right = laid_out()
+    rule = "(deny system-fcntl"
+    at = right.text.index(rule)
+    end = right.text.index("\n", right.text.index("(fcntl-command", at))
+    wrong = right._replace(text=right.text[:at] + right.text[end:])
+    for number in (80, 110):
+        assert not kit.asks(right)("system-fcntl", command=number)
+        assert kit.asks(wrong)("system-fcntl", command=number)
+    assert kit.asks(right)("system-fcntl", command=2)  # F_SETFD: every program
 
 
 def test_facts_of_the_machine_are_read_and_those_of_processes_are_not() -> None:
@@ -393,7 +456,12 @@ def test_devices_are_named_and_terminals_are_ones_own(table: dict[str, Access]) 
     own = "com.apple.sandbox.pty"
     assert ask("file-read-data", "/dev/ttys001", extension=own)
     assert not ask("file-write-create", "/dev/x") and ask("pseudo-tty")
-    assert ask("ipc-posix-sem", name="/mp-a1") and not ask("ipc-posix-sem", name="/other")
+    for name in ("/mp-a1", "/loky-12-ab_c"):
+        assert ask("ipc-posix-sem", name=name)
+    for operation in ("ipc-posix-shm-read-data", "ipc-posix-shm-write-create"):
+        assert ask(operation, name="/psm_1a2b") and not ask(operation, name="/psm_x")
+        assert not ask(operation, name="/other")
+    assert not ask("ipc-posix-sem", name="/other")
 
 
 # Network

@@ -7,9 +7,11 @@ kernel judges the file that a path leads to, so a rule about a symbolic link is 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shlex
 import stat
+from contextlib import suppress
 from typing import Any
 
 from sandbox.errors import InvalidPath
@@ -27,6 +29,8 @@ __all__ = [
     "shell",
 ]
 
+_GETPATH = getattr(fcntl, "F_GETPATH", None)  # macOS
+_EVTONLY = getattr(os, "O_EVTONLY", 0)  # there: opens what may not be read, and holds no volume
 _LINKS_MAX = 40  # as the kernel: more is a loop
 
 
@@ -117,7 +121,7 @@ def real(path: str, what: str) -> str:
     lies in a directory that this user may not search.
     """
     try:
-        return os.path.realpath(path, strict=True)
+        return _spelled(os.path.realpath(path, strict=True))
     except FileNotFoundError:
         raise InvalidPath(path, f"{what} does not exist", "create it or take it out") from None
     except OSError as error:
@@ -138,7 +142,7 @@ def follow(
     if known and not start:  # most often a file beside the one before
         above, _, name = path.rpartition("/")
         if above in known and name not in ("", ".", "..") and _look(path)[1] is None:
-            return path, ()
+            return _spelled(path), ()
     todo = [part for part in reversed(path.split("/")) if part]
     links: list[str] = []
     done = start.rstrip("/")
@@ -161,7 +165,39 @@ def follow(
         if target.startswith("/"):
             done = ""
         todo.extend(piece for piece in reversed(target.split("/")) if piece not in ("", "."))
-    return done or "/", tuple(links)
+    return _spelled(done or "/"), tuple(links)
+
+
+def _spelled(path: str) -> str:
+    """A path without links as the file system has it, as far as it exists. Only macOS asks.
+
+    There a name in another case or normal form is the same, and rules are asked for the one that
+    was given to the file when it was made. Of a file with several names the kernel may tell any.
+    """
+    if _GETPATH is None:
+        return path
+    rest: list[str] = []
+    at = path
+    while at != "/":
+        with suppress(OSError):
+            found = os.lstat(at)
+            if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1):
+                top = _path_of(at).rstrip("/")
+                return "/".join([top, *reversed(rest)]) or "/"
+        above, _, name = at.rpartition("/")
+        rest.append(name)
+        at = above or "/"
+    return path
+
+
+def _path_of(path: str) -> str:
+    """What the kernel calls a file. Raises ``OSError``."""
+    fd = os.open(path, _EVTONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        said: bytes = fcntl.fcntl(fd, _GETPATH or 0, bytes(1024))
+    finally:
+        os.close(fd)
+    return os.fsdecode(said.partition(b"\0")[0])
 
 
 def _look(path: str) -> tuple[bool, str | None]:

@@ -32,11 +32,15 @@ class SeatbeltView:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether an operation on a path is allowed, and the line that says so; 0: none does."""
+    """Whether an operation on a path is allowed, and the line that says so; 0: none does.
+
+    ``known`` is false of an operation that no line names and that the default may not cover.
+    """
 
     allowed: bool
     line: int
     text: str
+    known: bool
 
 
 def explain_seatbelt(policy: SandboxPolicy, workspace: str, tmp: str) -> SeatbeltView:
@@ -64,5 +68,5 @@ def ask_profile(profile: Profile, questions: Sequence[tuple[str, str]]) -> list[
         asked = Asked(operation, path, directory=os.path.isdir(path))
         verdict = evaluator.ask(asked)
         text = lines[verdict.line - 1] if verdict.line else "(deny default)"
-        found.append(Answer(verdict.allowed, verdict.line, text))
+        found.append(Answer(verdict.allowed, verdict.line, text, verdict.known))
     return found

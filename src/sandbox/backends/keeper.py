@@ -13,6 +13,8 @@ profile that it runs under, which no process gets rid of (``Marks``).
 from __future__ import annotations
 
 import fcntl
+import importlib.machinery
+import importlib.util
 import os
 import resource
 import select
@@ -41,7 +43,11 @@ from sandbox.backends.keeper import main
 main(sys.argv[2:])
 """
 _SAMPLE = 0.1  # seconds between looks at memory and descendants
-_SWEEPS = 200
+# What forks and ends at once, again and again, is seldom met alive: one look at nothing is no end.
+_QUIET_LOOKS = 5  # in a row without anything, and
+_PAUSE = 0.01  # seconds between two
+_UNMET = 0.5  # seconds: whoever vanished meanwhile, one of the command's would have been met
+_SWEEPING = 2.0  # seconds until the caller is told that something is left
 _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -58,6 +64,11 @@ class Command:
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.seen: dict[tuple[int, float], Any] = {}
         self.ended: set[tuple[int, float]] = set()
+        self.gone: set[int] = set()  # listed in the last look, and not there when asked
+        self.groups: set[int] = set()  # of the members in the last look
+        self.met = 0.0  # when one was there when asked
+        self.ending = False
+        self.told = False  # the caller knows its end, and that something is left
         self.status: int | None = None
         self.usage: list[float] = []
         self.timed_out = self.over_memory = self.killed = False
@@ -109,8 +120,10 @@ class Keeper:
 
     def _patience(self) -> float | None:
         command = self._command
-        if command is None or command.status is not None:
+        if command is None or (command.status is not None and not command.told):
             return None
+        if command.told:
+            return _SAMPLE
         left = None if command.deadline is None else command.deadline - time.monotonic()
         look = _SAMPLE if self._looks(command) else None
         waits = [one for one in (left, look) if one is not None]
@@ -152,6 +165,9 @@ class Keeper:
 
     def _look(self, command: Command) -> None:
         """Whether it is over, has too much of anything, or was asked to end."""
+        if command.told:
+            self._end_all(command)
+            return
         if command.status is None:
             pid, status, used = os.wait4(command.pid, os.WNOHANG)
             if pid:
@@ -182,20 +198,29 @@ class Keeper:
 
     def _finish(self, command: Command) -> None:
         swept, left = self._sweep(command)
-        self._command = None
+        command.told = bool(left)
+        self._command = command if left else None
         ends = {"timed_out": command.timed_out, "over_memory": command.over_memory}
         told = {"over": command.status, "usage": command.usage, "swept": swept, "left": left}
         send(self._sock, told | ends)
 
     def _members(self, command: Command) -> Iterator[Any]:
-        """The processes of a command that are known now, without itself."""
-        for pid in self._psutil.pids():
+        """The processes of a command that are known now, without itself; the newest first."""
+        for pid in sorted(self._psutil.pids(), reverse=True):
             if pid in (0, 1, os.getpid(), command.pid) or not self._is_member(command, pid):
                 continue
-            with suppress(self._psutil.Error):
+            command.met = time.monotonic()
+            with suppress(OSError):
+                if os.getsid(pid) != os.getsid(0):  # else the group may be the caller's
+                    command.groups.add(os.getpgid(pid))
+            try:
                 found = self._psutil.Process(pid)
                 if self._is_member(command, pid):  # the number may have been another's
                     command.seen[pid, found.create_time()] = found
+            except self._psutil.Error:
+                command.gone.add(pid)
+        if command.ending:  # whole, and before anything slow: nothing forks its way out of a group
+            signal_groups(command.groups, signal.SIGSTOP)
         above = [self._psutil.Process(command.pid)] if command.status is None else []
         for known in (*above, *command.seen.values()):
             with suppress(self._psutil.Error):
@@ -209,9 +234,14 @@ class Keeper:
             del command.seen[key]
 
     def _is_member(self, command: Command, pid: int) -> bool:
-        with suppress(OSError):  # it is gone, or somebody else's
-            if command.own_session and os.getsid(pid) == command.pid:
+        try:
+            if os.getsid(pid) == command.pid and command.own_session:
                 return True
+        except ProcessLookupError:
+            command.gone.add(pid)
+            return False
+        except OSError:  # somebody else's
+            return False
         marks = self._marks
         return marks.has(pid, command.mark) or marks.is_responsible(command.pid, pid)
 
@@ -220,18 +250,37 @@ class Keeper:
         if command.status is None:
             list(self._members(command))  # while it is known whose children they are
             os.kill(command.pid, signal.SIGKILL)
-        left = 0
-        for _ in range(_SWEEPS):
-            members = list(self._members(command))
-            left = len(members)
-            if not left:
-                break
-            for one in members:
-                command.ended.add((one.pid, one.create_time()))
-                with suppress(self._psutil.Error):
-                    one.kill()
-            time.sleep(0.005)
-        return len(command.ended), left
+        command.ending = True
+        began = command.met = time.monotonic()
+        quiet = left = 0
+        while time.monotonic() - began < _SWEEPING:
+            left = self._end_all(command)
+            quiet = 0 if left else quiet + 1
+            if quiet == _QUIET_LOOKS or time.monotonic() - command.met > _UNMET:
+                return len(command.ended), 0
+            time.sleep(_PAUSE)
+        return len(command.ended), max(1, left)
+
+    def _end_all(self, command: Command) -> int:
+        """Ends what is there: how many those are, with those that vanished before they were asked.
+
+        What has vanished twice is still listed: the end of somebody's child that he does not hear.
+        """
+        before, command.gone, command.groups = command.gone, set(), set()
+        members = list(self._members(command))
+        for one in members:
+            command.ended.add((one.pid, one.create_time()))
+            with suppress(self._psutil.Error):
+                one.kill()
+        signal_groups(command.groups, signal.SIGKILL)
+        return len(members) + len(command.gone - before)
+
+
+def signal_groups(groups: set[int], number: int) -> None:
+    """A signal for all processes of these groups."""
+    for group in groups:
+        with suppress(OSError):
+            os.killpg(group, number)
 
 
 def resident(process: Any) -> int:
@@ -272,6 +321,19 @@ def become(asked: dict[str, Any], fds: list[int], report: int) -> None:
         os._exit(127)
 
 
+def _psutil(place: str) -> Any:
+    """The psutil of that directory, and nothing else of it: that may be an environment's.
+
+    On ``sys.path`` it would have what the standard library asks for and lacks: ``msvcrt``, which
+    ``subprocess`` tries to import everywhere.
+    """
+    spec = importlib.machinery.PathFinder.find_spec("psutil", [place])
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["psutil"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def main(arguments: list[str]) -> None:
     """Serves the socket at fd 3."""
     for fd in map(int, os.listdir("/dev/fd")):
@@ -279,9 +341,7 @@ def main(arguments: list[str]) -> None:
             with suppress(OSError):  # the list's own is closed already
                 os.close(fd)  # what the caller has left open for its own children
     os.chdir("/")
-    sys.path.append(arguments[0])  # last: nothing there stands in for the standard library
-    import psutil
-
+    psutil = _psutil(arguments[0])
     with socket.socket(fileno=SOCKET) as sock:
         sock.setblocking(True)
         os.set_inheritable(SOCKET, False)

@@ -109,7 +109,8 @@ class KeptLane:
         if "over" in found[0]:
             self.leader = 0
             if found[0]["left"]:
-                self._lost(f"{found[0]['left']} processes of it could not be ended")
+                count = found[0]["left"]
+                self._lost(f"processes of it start others faster than they are ended: {count} left")
         return found[0]
 
     def is_free(self) -> bool:

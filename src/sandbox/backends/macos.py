@@ -18,16 +18,19 @@ from sandbox.backends.base import ConfinementLost, Direct, Joint, Question
 from sandbox.backends.jobs import Engine
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
+from sandbox.backends.search import literal_part
 from sandbox.backends.seatbelt import SANDBOX_EXEC
 from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
+from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
+from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy, resolve
+from sandbox.resolve import ResolvedPolicy, lookup, resolve
 from sandbox.result import Enforcement
 
 __all__ = ["MacBackend", "MacConfinement"]
@@ -193,9 +196,23 @@ class MacConfinement:
 
 
 def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
-    """Which of the paths that a profile excepts are links now: it would except the wrong ones."""
+    """Which of the paths that a profile excepts are links now: it would except the wrong ones.
+
+    Also of the directories above them in what may be written, where a command makes links.
+    """
+    table = resolved.table()
+    kept = (path for path, access in table.items() if access is not Access.WRITE)
+    patterns = (literal_part(pattern).rstrip("/") + "/*" for pattern in resolved.patterns)
+    denied = (place.path for place in resolved.denied)
+    excepted = (*denied, *kept, *patterns, *resolved.all_protected)
+    inside = (
+        above
+        for path in excepted
+        for above in ancestors(path)[1:]
+        if lookup(table, above) is Access.WRITE
+    )
     found = []
-    for path in (*(place.path for place in resolved.denied), *resolved.all_protected):
+    for path in dict.fromkeys((*excepted, *inside)):
         with suppress(OSError):
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)

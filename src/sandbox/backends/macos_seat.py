@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
 from sandbox.backends.base import ConfinementLost, FileKind, Outcome, Request
@@ -29,6 +30,7 @@ __all__ = ["House", "MacSeat"]
 T = TypeVar("T")
 
 _TRUE = b"/usr/bin/true"
+_ENV = b"/usr/bin/env"
 _APPLIED_NOT = 71  # EX_OSERR: sandbox-exec could not confine itself, or not execute the program
 _TRIAL_SECONDS = 10.0
 _NESTED = "this process is confined already, and macOS takes no second profile"
@@ -113,17 +115,24 @@ class MacSeat:
         cause = said or f"sandbox-exec ended with status {outcome.status}"
         return f"this macOS does not take the profile: {cause}", "sandbox debug seatbelt"
 
-    def _ready(self, request: Request) -> tuple[list[bytes], Outcome | None]:
-        """The command line, or why there is none."""
+    def _ready(self, request: Request) -> tuple[list[bytes], Request, Outcome | None]:
+        """The command line and the request for it, or why there is none."""
         at, number = _found(request.programs, request.cwd, self._confinement.resolved)
         if number:
-            return [], not_started("exec", number, at)
+            return [], request, not_started("exec", number, at)
         program = os.path.join(request.cwd, request.programs[at])
-        return self._command([program, *request.argv[1:]]), None
+        words = [program, *request.argv[1:]]
+        if self._is_confined:
+            # Of Apple's programs dyld takes these away, so they are set within, for the command's.
+            request, loader = _without_loader(request)
+            if loader and b"=" in program:  # env would take it for one more variable
+                return [], request, not_started("exec", errno.EINVAL, at)
+            words = [_ENV, *loader, *words] if loader else words
+        return self._command(words), request, None
 
     def run(self, request: Request) -> tuple[Outcome, tuple[Denial, ...]]:
         """See ``Seat.run``."""
-        argv, refused = self._ready(request)
+        argv, request, refused = self._ready(request)
         if refused is not None:
             return refused, ()
         return self._checked(Flying(self.lane, argv, request).finish()), ()
@@ -141,7 +150,7 @@ class MacSeat:
     def submit(self, engine: Engine, request: Request, token: object) -> Job:
         """See ``Seat.submit``."""
         running = cast(ThreadEngine, engine)
-        argv, refused = self._ready(request)
+        argv, request, refused = self._ready(request)
         if refused is not None:
             return cast(Job, running.start(lambda: refused, lambda: None, token))
         flying = Flying(self.lane, argv, request)
@@ -159,7 +168,7 @@ class MacSeat:
 
     def start(self, request: Request, *, owns_terminal: bool) -> KeptRunning:
         """See ``Seat.start``."""
-        argv, refused = self._ready(request)
+        argv, request, refused = self._ready(request)
         return KeptRunning(self.lane, argv, request, owns_terminal, refused)
 
     def file(
@@ -181,14 +190,11 @@ class MacSeat:
 
     def leave(self) -> None:
         """See ``Seat.leave``."""
-        if self.tmp:
+        if self.tmp and not _is_emptied(self.tmp):
             try:
-                empty(self.tmp)
-            except OSError:  # the command removed it, or put something else in its place
-                try:
-                    self._take_tmp()
-                except SandboxLost:
-                    self.lane.usable = False
+                self._take_tmp()
+            except SandboxLost:
+                self.lane.usable = False
         self._confinement.give_back(self)
 
     def close(self) -> None:
@@ -196,6 +202,25 @@ class MacSeat:
         self.lane.close()
         if self.tmp:
             remove(self.tmp)
+
+
+def _without_loader(request: Request) -> tuple[Request, list[bytes]]:
+    """A request without variables of the loader (``DYLD_*``), and these."""
+    items = request.env.split(b"\0")[:-1]
+    loader = [item for item in items if item.startswith(b"DYLD_")]
+    rest = b"".join(item + b"\0" for item in items if item not in loader)
+    if loader:
+        request = replace(request, env=rest, env_count=len(items) - len(loader))
+    return request, loader
+
+
+def _is_emptied(tmp: str) -> bool:
+    """Empties a directory; not where a command removed it, or made what cannot be removed."""
+    try:
+        empty(tmp)
+        return not os.listdir(tmp)
+    except OSError:
+        return False
 
 
 def _found(programs: Sequence[bytes], cwd: bytes, resolved: ResolvedPolicy) -> tuple[int, int]:

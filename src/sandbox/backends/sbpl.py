@@ -4,7 +4,7 @@ A small, exact interpreter of the part of the language that ``seatbelt`` writes,
 else: whatever it does not know is an error, never a guess. The last rule that matches decides. What
 it takes from reports of real systems, and not from the language: ``subpath`` does not cover the
 making of the directory that it names (Codex, seatbelt.rs), and a few operations are allowed unless
-a rule denies them by name, whatever the default is (Chromium, common.sb).
+a rule denies them by name, whatever the default is (Chromium, common.sb; Codex, seatbelt.rs).
 """
 
 from __future__ import annotations
@@ -18,7 +18,20 @@ from sandbox.paths import below
 
 __all__ = ["UNCOVERED", "Asked", "Evaluator", "Rule", "SbplError", "Symbol", "Verdict", "read"]
 
-UNCOVERED = ("process-info", "nvram", "iokit-get-properties", "file-map-executable")
+UNCOVERED = (
+    *("process-info", "nvram", "iokit-get-properties", "file-map-executable"),
+    "system-fcntl",
+)
+# What is known to be covered by "(deny default)": profiles of others with it have to allow these by
+# name (Chromium, Codex, Apple), or they stand in Apple's Sandbox Guide 1.0 (fG!) as covered by it.
+_COVERED = (
+    *("appleevent-send", "authorization-right-obtain", "distributed-notification-post"),
+    *("file-chroot", "file-ioctl", "file-link", "file-mknod", "file-mount", "file-read*"),
+    *("file-revoke", "file-search", "file-unmount", "file-write*", "hid-control", "iokit-open"),
+    *("ipc-posix*", "ipc-sysv*", "job-creation", "lsopen", "mach-bootstrap", "mach-lookup"),
+    *("mach-priv*", "mach-register", "mach-task-name", "network*", "process-exec*"),
+    *("process-fork", "pseudo-tty", "signal", "sysctl*", "system-socket", "user-preference*"),
+)
 
 _TOKEN = re.compile(
     r';[^\n]*|\s+|(?P<open>\()|(?P<close>\))|#"(?P<raw>(?:[^"\\]|\\.)*)"'
@@ -56,8 +69,9 @@ class Asked(NamedTuple):
     """What is asked: an operation, and what it is about.
 
     ``path`` is the real one, ``directory`` whether one is there; ``name``: of a Mach service, a
-    sysctl, a semaphore, or ``same-sandbox``; ``address``: ``HOST:PORT``; ``domain`` and
-    ``protocol`` of a socket; ``extension``: a right that the system gave for this one thing.
+    sysctl, a semaphore, or ``same-sandbox``; ``xpc``: of an XPC service; ``address``:
+    ``HOST:PORT``; ``domain`` and ``protocol`` of a socket; ``extension``: a right that the system
+    gave for this one thing; ``command`` of fcntl.
     """
 
     operation: str
@@ -68,13 +82,19 @@ class Asked(NamedTuple):
     domain: int = -1
     protocol: int = -1
     extension: str = ""
+    command: int = -1
+    xpc: str = ""
 
 
 class Verdict(NamedTuple):
-    """The answer, and the line of the rule that gave it; 0 where none did."""
+    """The answer, and the line of the rule that gave it; 0 where none did.
+
+    ``known``: whether the language is known to be like that; if not, it is not said to be allowed.
+    """
 
     allowed: bool
     line: int
+    known: bool = True
 
 
 def read(text: str) -> Iterator[tuple[int, tuple[object, ...]]]:
@@ -158,7 +178,17 @@ class Evaluator:
         """Whether it is allowed: what the last rule that matches says."""
         for rule in self.matching(asked):
             return Verdict(rule.allows, rule.line)
-        return Verdict(self._allows_default or asked.operation.startswith(UNCOVERED), 0)
+        # Apple's system.sb allows XPC services under version 1, and Codex denies them by name:
+        # so what no rule says of them is the worse.
+        is_uncovered = asked.operation.startswith(UNCOVERED) or bool(asked.xpc)
+        if self._allows_default or is_uncovered:
+            return Verdict(True, 0)
+        return Verdict(False, 0, self._is_covered(asked.operation))
+
+    def _is_covered(self, operation: str) -> bool:
+        """Whether the default is known to deny it: a rule names it, or others have to."""
+        named = (one for rule in self.rules for one in rule.operations)
+        return any(_names(one, operation) for one in (*named, *_COVERED))
 
     def _matches(self, node: object, asked: Asked) -> bool:
         if not isinstance(node, tuple) or not node or not isinstance(node[0], Symbol):
@@ -171,6 +201,8 @@ class Evaluator:
             return all(inner) if name == "require-all" else any(inner) != (name == "require-not")
         if name in ("local", "remote") and len(given) == 2 and given[0] == Symbol("ip"):
             return _is_address(self._text(given[1]), asked.address)
+        if name == "fcntl-command" and given and all(isinstance(one, int) for one in given):
+            return asked.command in given
         if name in _NUMBERS and len(given) == 1 and isinstance(given[0], int):
             return _NUMBERS[name](asked) == given[0]
         if name in _WORDS and given in _WORDS[name]:
@@ -229,6 +261,7 @@ _TEXTS: dict[str, Callable[[str, Asked], bool]] = {
     "regex": _searches(lambda asked: asked.path),
     "extension": lambda text, asked: asked.extension == text,
     "global-name": lambda text, asked: asked.name == text,
+    "xpc-service-name-prefix": lambda text, asked: bool(asked.xpc) and asked.xpc.startswith(text),
     "sysctl-name": lambda text, asked: asked.name == text,
     "sysctl-name-regex": _searches(lambda asked: asked.name),
     "ipc-posix-name-regex": _searches(lambda asked: asked.name),

@@ -146,14 +146,25 @@ def _clear(directory: int, kept: Collection[str] = ()) -> list[str]:
         if name in kept:
             continue
         try:
-            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if getattr(found, "st_flags", 0):
+                _unflag(name, directory)
+            if stat.S_ISDIR(found.st_mode):
                 left.append(name)
             else:
                 os.unlink(name, dir_fd=directory)
         except OSError:
             continue
     return left
+
+
+def _unflag(name: str, parent: int) -> None:
+    """Takes the flags of macOS (``chflags uchg``), under which nothing is changed or removed.
+
+    By a path, since Python has no ``fchflags``; a link as the last part is not followed.
+    """
+    above = fcntl.fcntl(parent, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")  # type: ignore[attr-defined, unused-ignore]
+    os.lchflags(os.path.join(above, os.fsencode(name)), 0)  # type: ignore[attr-defined, unused-ignore]
 
 
 def _open_ours(path: str) -> int:

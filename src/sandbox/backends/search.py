@@ -155,23 +155,28 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def glob_expression(pattern: str, quote: Callable[[str], str] = re.escape) -> str:
     """A regular expression for a pattern that begins with a slash, without anchors.
 
-    ``**/`` may stand for no directory at all. ``quote``: how a sign stands for itself.
+    ``**/`` may stand for no directory at all. ``quote``: how text stands for itself.
     """
     parts = pattern.split("/")[1:]
     return "".join("(/[^/]+)*" if part == "**" else "/" + _name(part, quote) for part in parts)
 
 
 def _name(part: str, quote: Callable[[str], str]) -> str:
-    text, at = "", 0
+    text, plain, at = "", "", 0
     while at < len(part):
         sign = part[at]
         end = part.find("]", at + 2) if sign == "[" else -1
+        if end > 0 or sign in "*?":
+            text, plain = text + quote(plain), ""
         if end > 0:
             inner = part[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
             inner = "^/" + inner[1:] if inner[0] in "!^" else inner
             text += f"[{inner}]"
             at = end
+        elif sign in "*?":
+            text += {"*": "[^/]*", "?": "[^/]"}[sign]
         else:
-            text += {"*": "[^/]*", "?": "[^/]"}.get(sign) or quote(sign)
+            plain += sign
         at += 1
+    text += quote(plain)
     return text

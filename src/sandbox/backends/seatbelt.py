@@ -18,20 +18,17 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from sandbox.backends.search import glob_expression, literal_part
+from sandbox.backends.spelled import aliases, any_case, quote, spellings
 from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy, Table, lookup
 
-__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "quote", "spellings", "starts"]
+__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "starts"]
 
 MARK = "MARK"
 
-# The same directories under two names; the rules are asked for the real one.
-_ALIASES = (("/private/etc", "/etc"), ("/private/tmp", "/tmp"), ("/private/var", "/var"))
-_DATA = "/System/Volumes/Data"  # where the writable half of the root volume is mounted, too
-_NOT_DATA = ("/System", *(alias for _, alias in _ALIASES))
 _READING = "file-read* file-map-executable process-exec*"
 _FULL = (  # of the network; none of these keeps secrets or acts for another (escape MAC06)
     ("com.apple.SystemConfiguration.DNSConfiguration", "which name servers"),
@@ -72,31 +69,9 @@ def base() -> str:
     return files("sandbox.backends").joinpath("seatbelt_base.sbpl").read_text(encoding="utf-8")
 
 
-def aliases(path: str) -> tuple[str, ...]:
-    """A path, and its other name if one of its directories is a link of the system's."""
-    for real, alias in _ALIASES:
-        if below(path, real):
-            return (path, alias + path[len(real) :])
-        if below(path, alias):
-            return (path, real + path[len(alias) :])
-    return (path,)
-
-
-def spellings(path: str) -> tuple[str, ...]:
-    """All names of a path, for what is excepted; what is allowed has its real one (``aliases``)."""
-    found = aliases(path)
-    there = [one for one in found if one != "/" and not any(below(one, at) for at in _NOT_DATA)]
-    return (*found, *(_DATA + one for one in there))
-
-
 def starts(home: str) -> tuple[str, str]:
     """How the paths of settings in a HOME begin: what programs of the host read and follow."""
     return f"{home.rstrip('/')}/.", f"{home.rstrip('/')}/Library/"
-
-
-def quote(text: str) -> str:
-    """Text as an expression that matches it alone."""
-    return re.sub(r"([\\.^$|()\[\]{}*+?])", r"\\\1", text)
 
 
 class _Writer:
@@ -166,6 +141,8 @@ def compile_profile(
         out.line("(deny file-write-unlink", "a directory in which something denied may be:")
         ref = out.parameter("PINNED_PATTERN", expression)
         out.line(f"  (require-all (vnode-type DIRECTORY) (regex {ref})))", "moved, it is unknown")
+    xpc = '(xpc-service-name-prefix "")'  # whose names are no global ones
+    out.line(f"(deny mach-lookup {xpc})", "programs that others start for it; Codex, seatbelt.rs")
     text = base() + "\n; Of this policy\n" + "\n".join(out.lines) + "\n"
     return Profile(text, tuple(out.parameters.items()))
 
@@ -216,7 +193,9 @@ def _writing(
         for home in homes:
             if not below(home, path):
                 continue
-            found = [f"^{quote(one)}/(\\.[^/]|Library(/|$))" for one in spellings(home)]
+            found = [
+                f"^{quote(one)}/(\\.[^/]|{any_case('Library')}(/|$))" for one in spellings(home)
+            ]
             why = "settings in HOME: each to be granted by its name"
             cuts.append(_Cut(out.expressions("HOME_SETTINGS", found), why))
         for one in own:
@@ -242,15 +221,8 @@ def _cased(path: str, table: Table, end: str) -> list[str]:
     roots = [above for above in ancestors(path)[1:] if table.get(above) is Access.WRITE]
     if not roots:
         return []
-    rest = "".join(map(_any_case, path[len(roots[-1].rstrip("/")) :]))
+    rest = any_case(path[len(roots[-1].rstrip("/")) :])
     return [f"^{quote(one.rstrip('/'))}{rest}{end}" for one in spellings(roots[-1])]
-
-
-def _any_case(sign: str) -> str:
-    """An expression for a sign, be it upper or lower case."""
-    if sign.isascii() and sign.isalpha():
-        return f"[{sign.lower()}{sign.upper()}]"
-    return quote(sign)
 
 
 def _check_patterns(patterns: Iterable[str]) -> None:
@@ -265,7 +237,7 @@ def _patterns(out: _Writer, resolved: ResolvedPolicy) -> list[_Cut]:
     """What denied patterns match, now and later, with all below it."""
     found = []
     for pattern in resolved.patterns:
-        rest = glob_expression(pattern[len(literal_part(pattern).rstrip("/")) :], _any_case)
+        rest = glob_expression(pattern[len(literal_part(pattern).rstrip("/")) :], any_case)
         starts = [quote(start.rstrip("/")) for start in spellings(literal_part(pattern))]
         whole = [f"^{start}{rest}(/.*)?$" for start in starts]
         found.append(_Cut(out.expressions("PATTERN", whole), "a denied pattern"))
@@ -319,7 +291,7 @@ def _pinned_patterns(resolved: ResolvedPolicy) -> Iterator[str]:
         for start in spellings(literal):
             for count in range(1, len(parts)):
                 way = "".join(f"/{part}" for part in parts[:count])
-                head = f"^{quote(start.rstrip('/'))}{glob_expression(way, _any_case)}"
+                head = f"^{quote(start.rstrip('/'))}{glob_expression(way, any_case)}"
                 found[f"{head}$"] = None
     yield from found
 

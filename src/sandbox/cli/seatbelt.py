@@ -76,12 +76,21 @@ def command(
         click.echo(json.dumps(_document(view, answers)))
     elif ask:
         for (operation, path), answer in zip(ask, answers, strict=True):
-            word = "allowed" if answer.allowed else "denied"
-            where = f"line {answer.line}" if answer.line else "no line allows it"
-            click.echo(f"{word}: {operation} {printable(path)}: {where}: {answer.text.strip()}")
+            click.echo(f"{_said(answer)[0]}: {operation} {printable(path)}: {_said(answer)[1]}")
     else:
         click.echo(_text(view))
     return 0
+
+
+def _said(answer: Answer) -> tuple[str, str]:
+    """One word, and why."""
+    if not answer.known:
+        return "not known", "no line names this operation, and the default may not cover it"
+    word = "allowed" if answer.allowed else "denied"
+    where = f"line {answer.line}" if answer.line else "no line denies it"
+    if not answer.allowed and not answer.line:
+        where = "no line allows it"
+    return word, f"{where}: {answer.text.strip()}"
 
 
 def _text(view: SeatbeltView) -> str:
