@@ -12,23 +12,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sandbox.entries import Access, Special
 from sandbox.errors import InvalidPath, InvalidProfile
-from sandbox.paths import below, clean
-from sandbox.policy import SandboxPolicy
+from sandbox.paths import clean
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, compose
+from sandbox.profile.guarding import guarded
 from sandbox.profile.reading import read_source
 from sandbox.profile.settings import settings_of
 from sandbox.profile.tighten import tightened
 from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
 from sandbox.profile.where import (
-    PROFILE,
     check_user_directory,
     in_workspace,
     profile_names,
     project_file,
-    user_directory,
     user_file,
     user_profile,
 )
@@ -146,10 +143,11 @@ class _Reader:
 
     def profile(self, made: Composed, trusted: bool, refused: Sequence[Setting] = ()) -> Profile:
         """What the settings came to, with where they are from."""
+        trust = [one for one in self.settings if one.key[0] == "trust"]
         shown = dict(made.found)
         shown["mode",] = replace(shown["mode",], value=made.mode)
         return Profile(
-            policy=_guarded(made.policy, self.sources, self.workspace),
+            policy=guarded(made.policy, self.sources, trust, self.workspace),
             workspace=self.workspace,
             mode=made.mode,
             approval=made.approval,
@@ -205,29 +203,3 @@ def _trusts(under: Composed, workspace: str) -> bool:
     """Whether the user's layers name the project in this workspace."""
     named = [key[2] for key in under.found if key[:2] == ("trust", "projects")]
     return os.path.realpath(workspace) in [os.path.realpath(path) for path in named]
-
-
-def _guarded(policy: SandboxPolicy, sources: list[Source], workspace: str) -> SandboxPolicy:
-    """The policy, under which no command writes a file that the next profile is made of.
-
-    Those in the workspace are protected names, which every isolation knows; others become
-    read-only by an entry. Raises ``InvalidProfile`` for a policy that grants one by itself.
-    """
-    if policy.unconfined:
-        return policy
-    names, places = [PROFILE], {Special.WORKSPACE: workspace}
-    own = os.path.realpath(user_directory())
-    files = [os.path.realpath(one.file) for one in sources]
-    grants = [entry.path for layer in policy.layers for entry in layer if entry.access == "write"]
-    for granted in {os.path.realpath(path) for path in grants if path}:
-        if granted in (*files, project_file(workspace)) or below(granted, own):
-            cause = "profiles are made of it, and it would be writable from inside"
-            raise InvalidProfile(granted, 0, "", cause, "take the entry for it out")
-    for path in (own, *files):
-        if os.path.dirname(path) == workspace:
-            names.append(os.path.basename(path))
-        elif policy.access(path, places) is Access.WRITE:
-            there = os.path.lexists(path)
-            policy = policy.with_read(path) if there else policy.with_deny(path)
-    protected = tuple(dict.fromkeys([*policy.protected, *names]))
-    return replace(policy, protected=protected)
