@@ -57,6 +57,7 @@ LADDER = (
     "profile.reading",
     "profile.settings",
     "profile.compose",
+    "profile.grants",
     "profile.widths",
     "profile.tighten",
     "profile.differ",

@@ -11,6 +11,7 @@ from profilekit import Place, new_place
 
 import sandbox
 from sandbox import InvalidProfile, load_profile
+from sandbox.profile.differ import differences
 from sandbox.resolve import resolve
 
 ISOLATIONS = ["landlock", "auto"]
@@ -149,3 +150,32 @@ def test_a_file_by_a_link_in_what_is_writable_is_refused(place: Place) -> None:
     place.write(user=f'[filesystem]\n"{cache}" = "write"\n')
     with pytest.raises(InvalidProfile, match="is reached by the link"):
         place.load(cache / "l/x.toml")
+
+
+# What is told
+
+
+@pytest.mark.parametrize("row", [".git", ".git/hooks", "link", "sub/.git", "behind"])
+def test_a_grant_of_what_is_protected_is_told_to_be_wider(place: Place, row: str) -> None:
+    for path in (".git/hooks", "sub/.git"):
+        (place.project / path).mkdir(parents=True)
+    (place.project / "link").symlink_to(".git")
+    (place.project / ".envrc").symlink_to("behind")
+    (place.project / "behind").write_text("")
+    text = f'[filesystem.":workspace"]\n"{row}" = "write"\n'
+    place.write(user="", wide=text, plain="")
+    plain, wide = place.load("plain"), place.load("wide")
+    key = f'filesystem."{place.project}/{row}"'
+    assert differences(plain, wide) == [(key, "read", "write", "wider")]
+    assert differences(wide, plain) == [(key, "write", "read", "narrower")]
+    place.write(project=text)
+    (refused,) = [one for one in place.load().settings if one.refused]
+    assert refused.key == ("filesystem", f"{place.project}/{row}")
+
+
+def test_a_grant_of_what_may_be_written_anyway_is_not_told(place: Place) -> None:
+    place.write(project='[filesystem.":workspace"]\nsrc = "write"\n')
+    assert not [one for one in place.load().settings if one.refused]
+    place.write(src='[filesystem.":workspace"]\nsrc = "write"\n', plain="")
+    (place.project / "sandbox.toml").unlink()
+    assert differences(place.load("plain"), place.load("src")) == []

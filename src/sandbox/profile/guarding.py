@@ -9,47 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from sandbox.entries import Access, Special, table_of, weaker_of
+from sandbox.entries import Access
 from sandbox.errors import InvalidProfile
-from sandbox.paths import ancestors, below, follow
+from sandbox.paths import below, follow
 from sandbox.policy import SandboxPolicy
+from sandbox.profile.grants import Grants, grants_of
 from sandbox.profile.reading import decode, read_source
 from sandbox.profile.values import Profile, Setting, Source
 from sandbox.profile.where import PROFILE, project_file, user_directory, user_file
 from sandbox.profile.wrong import invalid
-from sandbox.protected import lifted_by
 
 __all__ = ["guarded", "guarded_again"]
 
 _MADE_OF_IT = "profiles are made of it, and it would be writable from inside"
 _CHAIN_MAX = 8
-
-
-class _Grants(NamedTuple):
-    """A policy by real path: each list of entries, and what all of them allow."""
-
-    tables: list[dict[str, Access]]
-    granted: dict[str, Access]
-
-    def access(self, path: str) -> Access:
-        """What is allowed for a real path, protected names apart."""
-        found = Access.WRITE
-        for table in self.tables:
-            nearest = next((one for one in ancestors(path) if one in table), "")
-            found = weaker_of(found, table.get(nearest, Access.DENY))
-        return found
-
-    def is_held(self, path: str, names: Sequence[str]) -> bool:
-        """Whether a path lies in what is protected by name, so that it is not writable."""
-        lifted = lifted_by(self.granted, self.tables)
-        return any(
-            os.path.basename(above) in names
-            and self.granted.get(os.path.dirname(above)) is Access.WRITE
-            and above not in lifted
-            for above in ancestors(path)
-        )
 
 
 def guarded(
@@ -62,7 +36,7 @@ def guarded(
     """
     if policy.unconfined:
         return policy
-    names, grants = [PROFILE], _grants(policy, workspace)
+    names, grants = [PROFILE], grants_of(policy, workspace)
     own = os.path.realpath(user_directory())
     files = [os.path.realpath(one.file) for one in sources]
     projects = {os.path.realpath(one.key[-1]): one for one in trusted}
@@ -79,7 +53,7 @@ def guarded(
             there = os.path.lexists(path)
             policy = policy.with_read(path) if there else policy.with_deny(path)
     for path, one in projects.items():
-        if _is_open(path, one, grants, policy.protected, workspace):
+        if _is_open(path, one, grants, workspace):
             names.extend(_extended(path))
             # It says nothing new; but what is granted by itself has protected names of its own.
             policy = policy.with_write(path)
@@ -92,18 +66,7 @@ def guarded_again(policy: SandboxPolicy, profile: Profile) -> SandboxPolicy:
     return guarded(policy, profile.sources, trusted, profile.workspace)
 
 
-def _grants(policy: SandboxPolicy, workspace: str) -> _Grants:
-    places = {Special.WORKSPACE: workspace}
-    tables = []
-    for layer in policy.layers:
-        real = [replace(one, path=os.path.realpath(one.path)) if one.path else one for one in layer]
-        tables.append(table_of(tuple(real), places))
-    found = _Grants(tables, {})
-    found.granted.update({path: found.access(path) for table in tables for path in table})
-    return found
-
-
-def _check_way(file: str, own: str, grants: _Grants) -> None:
+def _check_way(file: str, own: str, grants: Grants) -> None:
     """Refuses a file that is reached by a link which a command could lead elsewhere."""
     for link in follow(os.path.join(os.getcwd(), file))[1]:
         if not below(link, own) and grants.access(link) is Access.WRITE:
@@ -111,9 +74,7 @@ def _check_way(file: str, own: str, grants: _Grants) -> None:
             raise InvalidProfile(file, 0, "", cause, "name where it leads")
 
 
-def _is_open(
-    path: str, one: Setting, grants: _Grants, names: Sequence[str], workspace: str
-) -> bool:
+def _is_open(path: str, one: Setting, grants: Grants, workspace: str) -> bool:
     """Whether commands could write in a trusted project, which is no workspace of theirs.
 
     Raises ``InvalidProfile``.
@@ -124,7 +85,7 @@ def _is_open(
             raise invalid(one.source, one.at, cause, f"name where it leads: {path}")
     if path == workspace or grants.access(path) is not Access.WRITE:
         return False
-    if grants.is_held(path, names):
+    if grants.is_held(path):
         return False
     if not os.path.isdir(path):
         cause = f"there is no directory {path}, and a command could make one there"

@@ -29,7 +29,7 @@ from sandbox.profile.where import (
     user_file,
     user_profile,
 )
-from sandbox.profile.widths import is_wider
+from sandbox.profile.widths import basis_of, is_wider
 from sandbox.profile.wrong import invalid, near
 
 __all__ = ["by_itself", "check_paths", "load"]
@@ -65,11 +65,8 @@ def load(
     trusted = _trusts(under, work)
     if trusted or not reader.project:
         return reader.profile(compose([*reader.settings, *reader.project], work), trusted)
-    refused = [
-        replace(one, refused=_REFUSED)
-        for one in reader.project
-        if is_wider(one, under.found, under.policy, work)
-    ]
+    basis = basis_of(under.found, under.policy, work)
+    refused = [replace(one, refused=_REFUSED) for one in reader.project if is_wider(one, basis)]
     return reader.profile(tightened(under, reader.project, work), trusted, refused)
 
 
