@@ -108,6 +108,6 @@ def _extended(project: str) -> Iterator[str]:
         except InvalidProfile:
             return
         name = wanted.removeprefix("./")
-        if "/" in name or not name.endswith(".toml"):
+        if "/" in name or "\0" in name or not name.endswith(".toml"):
             return
         yield name

@@ -30,7 +30,7 @@ from sandbox.profile.where import (
     user_profile,
 )
 from sandbox.profile.widths import basis_of, is_wider
-from sandbox.profile.wrong import invalid, near
+from sandbox.profile.wrong import brief, invalid, near
 
 __all__ = ["by_itself", "check_paths", "load"]
 
@@ -116,9 +116,19 @@ class _Reader:
             return
         self.read(file, "project" if theirs else "profile")
 
-    def read(self, file: str, layer: LayerName, chain: tuple[str, ...] = ()) -> None:
-        """One file, after what it extends. Raises ``InvalidProfile``."""
-        source = read_source(file, layer)
+    def read(
+        self, file: str, layer: LayerName, chain: tuple[str, ...] = (), by: Source | None = None
+    ) -> None:
+        """One file, ``by`` which one it is extended, after what it extends.
+
+        Raises ``InvalidProfile``; of a file that cannot be read, for the line that names it.
+        """
+        try:
+            source = read_source(file, layer)
+        except InvalidProfile as error:
+            if by is None or error.line:
+                raise
+            raise invalid(by, ("extends",), f"{file}: {error.cause}", error.mend) from None
         raw, own = settings_of(source, self.workspace)
         self.sources.append(source)
         wanted = raw.get("extends")
@@ -130,7 +140,7 @@ class _Reader:
             if os.path.realpath(target) in here or len(here) > _DEPTH_MAX:
                 cause = f"{wanted!r} extends this one in turn, or there are more than {_DEPTH_MAX}"
                 raise invalid(source, ("extends",), cause)
-            self.read(target, layer, here)
+            self.read(target, layer, here, source)
         if layer == "project":
             for one in own:
                 if one.key[0] == "trust":
@@ -157,6 +167,8 @@ class _Reader:
 
     def _extended(self, source: Source, wanted: str) -> str:
         """The file that another one extends."""
+        if "\0" in wanted:
+            raise invalid(source, ("extends",), f"{brief(wanted)} contains a NUL character")
         directory = os.path.dirname(source.file)
         if source.layer == "project":
             beside = wanted.removeprefix("./")
@@ -183,6 +195,8 @@ def _here() -> str:
 
 def file_of(name: str) -> str:
     """The file of a profile, by its name or path. Raises ``InvalidProfile`` for no known name."""
+    if "\0" in name:
+        raise InvalidProfile(repr(name), 0, "", "contains a NUL character")
     if "/" in name or name.endswith(".toml"):
         return os.path.expanduser(name)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
