@@ -100,6 +100,24 @@ def test_trust_by_a_name_that_a_command_could_take_is_refused_there(place: Place
     assert load_profile(workspace=place.outside).trusted
 
 
+def test_a_named_file_is_not_replaced_by_renaming_a_directory_above_it(
+    place: Place, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("SANDBOX_ISOLATION", "auto")
+    named = place.outside / "y/z/named.toml"
+    named.parent.mkdir(parents=True)
+    text = f'[filesystem]\n"{place.outside}" = "write"\n'
+    named.write_text(text)
+    policy = place.load(named).policy
+    act = (
+        f"cd {place.outside} && touch y/z/allowed && mv y old; mkdir -p y/z; echo > y/z/named.toml"
+    )
+    result = sandbox.run(["sh", "-c", act], policy, cwd=place.project)
+    if result.enforcement.isolation != "namespaces":
+        pytest.skip("takes namespaces")
+    assert (named.parent / "allowed").exists() and named.read_text() == text
+
+
 # Links
 
 
