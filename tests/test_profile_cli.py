@@ -233,6 +233,18 @@ def test_no_command_changes_or_makes_the_profile_of_the_next(
     assert cli.json("policy", "show")["policy"]["network"] == "none"
 
 
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_an_option_opens_no_project_that_is_trusted(cli: Cli, place: Place, isolation: str) -> None:
+    mine = place.outside / "mine"
+    mine.mkdir()
+    place.write(user=f'[trust]\nprojects = ["{mine}"]\n')
+    text = f"touch {mine}/sandbox.toml {mine}/allowed"
+    cli("run", "--write", str(place.outside), "--", "sh", "-c", text, isolation=isolation)
+    assert (mine / "allowed").exists() and not (mine / "sandbox.toml").exists()
+    done = cli("run", "--write", f"{mine}/sandbox.toml", "--", "true", isolation=isolation)
+    assert done.returncode == 125
+
+
 def test_a_part_that_is_not_accepted_weaker_stops_the_command(place: Place) -> None:
     place.write(some='[isolation]\naccept = ["names"]\n', all="")
     marker = place.project / "ran"

@@ -351,6 +351,28 @@ def test_the_line_in_the_largest_file_is_found_in_time(place: Place) -> None:
     assert (error.line, error.key) == (1, "protected[0]")
 
 
+def test_the_lines_of_many_keys_are_found_in_the_time_of_a_few(monkeypatch: Any) -> None:
+    """One parse for each statement at most, and a few for all: `policy show` asks for every key."""
+    parsed: list[int] = []
+    loads = tomllib.loads
+
+    def counted(text: str) -> dict[str, Any]:
+        parsed.append(len(text))
+        return loads(text)
+
+    monkeypatch.setattr(tomllib, "loads", counted)
+    items = "".join(f'  "n{number}",\n' for number in range(250))
+    text = f"mode = 'auto'\nprotected = [\n{items}]\n[limits]\ncpu = 1\n"
+    lines = [line_of(text, ("protected", number)) for number in range(250)]
+    assert lines == [2] * 250 and line_of(text, ("limits", "cpu")) == 255
+    assert len(parsed) < 30
+    parsed.clear()
+    text = "[environment.set]\n" + "".join(f"A{number} = ''\n" for number in range(500))
+    paths = [("environment", "set", f"A{number}") for number in range(500)]
+    assert [line_of(text, path) for path in paths] == list(range(2, 502))
+    assert len(parsed) < 600
+
+
 def test_a_key_is_shown_as_it_is_written() -> None:
     assert shown(("rules", 0, "prefix", 2)) == "rules[0].prefix[2]"
     assert shown(("filesystem", "/a", ".")) == 'filesystem."/a"."."'

@@ -28,6 +28,7 @@ from sandbox.command import Rule
 from sandbox.environ import CORE, Plan
 from sandbox.policy import PROTECTED
 from sandbox.presets import MODES, preset
+from sandbox.profile.load import by_itself
 from sandbox.profile.values import Profile
 from sandbox.resolve import resolve
 
@@ -203,6 +204,42 @@ def test_extends_in_a_circle_is_refused(place: Place) -> None:
         place.load("a")
     with pytest.raises(InvalidProfile, match=r"c\.toml:1: extends"):
         place.load("c")
+
+
+@pytest.mark.parametrize("layer", ["user", "project"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(r"a\u0000.toml", r"./\u0000.toml", "gone.toml", "dir.toml", "fifo.toml", "large.toml"),
+        *("/dev/zero", "/", "/dev/null/x", f"/{'x' * 300}", "x/" * 3000, r"\u0000"),
+    ],
+)
+def test_what_cannot_be_extended_is_named_with_the_line_that_says_it(
+    place: Place, layer: str, name: str
+) -> None:
+    for directory in (place.user, place.project):
+        (directory / "dir.toml").mkdir()
+        os.mkfifo(directory / "fifo.toml")
+        (directory / "large.toml").write_text("#" * 65537)
+    text = f'# first\nextends = "{name}"\n'
+    place.write(user=text if layer == "user" else "", project=text if layer == "project" else "")
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(InvalidProfile) as caught:
+        place.load()
+    file = (place.user if layer == "user" else place.project) / "sandbox.toml"
+    assert (caught.value.file, caught.value.line, caught.value.key) == (str(file), 2, "extends")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["a\0", "./a\0.toml", b"./x.toml"])
+def test_a_name_that_is_no_path_is_refused(place: Place, name: Any) -> None:
+    with pytest.raises(InvalidPath):
+        place.load(name)
+    with pytest.raises(InvalidPath):
+        load_profile(workspace=name)
+    if isinstance(name, str):
+        with pytest.raises(InvalidProfile, match="NUL"):
+            by_itself(name)
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion(place: Place) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sandbox.errors import InvalidPath
 
 if TYPE_CHECKING:
     from sandbox.profile.values import Mode, Profile
@@ -32,8 +34,18 @@ def load_profile(
     """
     from sandbox.profile.load import load
 
-    file: Any = os.fspath(name) if name is not None else None
-    if isinstance(name, os.PathLike) and "/" not in file:
+    file = _text(name) if name is not None else None
+    if file is not None and isinstance(name, os.PathLike) and "/" not in file:
         file = f"./{file}"
-    where = os.fspath(workspace) if workspace is not None else None
+    where = _text(workspace) if workspace is not None else None
     return load(file, where, mode, user=user, project=project)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """A path as text that the system can be asked about. Raises ``InvalidPath``."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidPath(repr(text), "is bytes", "write it as text")
+    if "\0" in text:
+        raise InvalidPath(text, "contains a NUL character")
+    return text

@@ -5,9 +5,9 @@ is in. What differs from rules alone:
 
 - A denied path is masked, wherever it lies. Its neighbours need no rules, so nothing is enumerated
   and reading costs no walk on each open.
-- A protected path that exists is read-only, and the directories on the way to it cannot be renamed
-  (another could be put in their place). One that is missing gets no placeholder: that would be seen
-  by programs inside and outside; what is planted is moved aside afterwards (``guard``).
+- A protected path that exists is read-only; the way to it, or to what is read-only by an entry, has
+  no renaming (another could take its place). One that is missing gets no placeholder: that would be
+  seen by programs inside and outside; what is planted is moved aside afterwards (``guard``).
 - ``/dev``, ``/proc``, ``/tmp``, ``/dev/shm`` and ``/run`` are the sandbox's own. What a policy
   names in them is shown there, in directories that hold nothing else.
 - Where reading is denied by default, Landlock says what may be read; masks are for what is denied
@@ -179,6 +179,10 @@ class _Table:
         self._protected()
         self._named()
         self._denied(denied, missing)
+        for place in resolved.places:  # last: a pin where a mask belongs would leave that out
+            above = self._above(place.path)
+            if place.access is Access.READ and above is not None and above.kind in ("write", "pin"):
+                self._pin_way(place.path)
 
     def mounts(self) -> Iterator[Mount]:
         """The table in its order, with what mount points have to be made; missing names last."""
@@ -252,11 +256,7 @@ class _Table:
 
     def _tools(self) -> tuple[str, ...]:
         """What programs look for wherever they are: HOME, and the caller's own interpreter."""
-        return (
-            self._resolved.home,
-            os.path.realpath(sys.prefix),
-            os.path.realpath(sys.base_prefix),
-        )
+        return self._resolved.home, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)
 
     def _show(self, path: str) -> None:
         """Shows what may be read where it would not be seen in a directory of ours."""

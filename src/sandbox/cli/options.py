@@ -130,6 +130,8 @@ def _with_options(call: Command, command: Command, always: bool = False) -> Comm
         base = _profile(profile, mode, always)
         policy = base.policy if base is not None else preset(mode or "auto")
         policy = _with_paths(policy, read, write, deny)
+        if base is not None and write:
+            policy = _guarded_again(policy, base)
         for name in allow_secret:
             policy = policy.allow_secret(name)
         for path in unix_socket:
@@ -159,6 +161,13 @@ def _profile(name: str | None, mode: Mode | None, always: bool) -> Profile | Non
     if not always:
         check_paths(profile)
     return profile
+
+
+def _guarded_again(policy: SandboxPolicy, profile: Profile) -> SandboxPolicy:
+    """The policy, in which what was granted here opens no file that profiles are made of."""
+    from sandbox.profile.guarding import guarded_again
+
+    return guarded_again(policy, profile)
 
 
 def policy_of(

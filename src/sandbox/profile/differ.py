@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from sandbox.profile.settings import GROWING
 from sandbox.profile.values import Profile, Setting, Source
-from sandbox.profile.widths import is_allowing, is_wider, said
+from sandbox.profile.widths import Basis, basis_of, is_allowing, is_wider, said
 from sandbox.profile.wrong import shown
 
 __all__ = ["Difference", "differences", "row_of"]
@@ -30,13 +29,15 @@ class Difference(NamedTuple):
 def differences(first: Profile, second: Profile) -> list[Difference]:
     """All keys in which two profiles of one workspace differ in effect, in their order."""
     one, other = _by_key(first), _by_key(second)
+    before = basis_of(one, first.policy, first.workspace)
+    after = basis_of(other, second.policy, second.workspace)
     found = []
     for key in dict.fromkeys([*one, *other]):
-        mine, theirs = _effect(key, one, first), _effect(key, other, second)
+        mine, theirs = _effect(key, before), _effect(key, after)
         if mine == theirs:
             continue
-        wider = theirs is not None and is_wider(theirs, one, first.policy, first.workspace)
-        narrower = mine is not None and is_wider(mine, other, second.policy, second.workspace)
+        wider = theirs is not None and is_wider(theirs, before)
+        narrower = mine is not None and is_wider(mine, after)
         if None in (mine, theirs) and not is_allowing(key):  # what is gone forbade something
             wider, narrower = theirs is None, mine is None
         verdict: Verdict = "other" if wider == narrower else "wider" if wider else "narrower"
@@ -73,9 +74,8 @@ def _by_key(profile: Profile) -> dict[Key, Setting]:
     return {one.key: one for one in profile.settings if not one.refused}
 
 
-def _effect(key: Key, found: Mapping[Key, Setting], profile: Profile) -> Setting | None:
+def _effect(key: Key, basis: Basis) -> Setting | None:
     """What a profile says, without where; of a path what comes to it from what is above."""
     if key[0] == "filesystem":
-        access = said(key[1], found, profile.policy, profile.workspace)
-        return Setting(key, access.value, _NOWHERE)
-    return Setting(key, found[key].value, _NOWHERE) if key in found else None
+        return Setting(key, said(key[1], basis).value, _NOWHERE)
+    return Setting(key, basis.found[key].value, _NOWHERE) if key in basis.found else None

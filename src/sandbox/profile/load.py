@@ -12,28 +12,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sandbox.entries import Access, Special
 from sandbox.errors import InvalidPath, InvalidProfile
-from sandbox.paths import below, clean
-from sandbox.policy import SandboxPolicy
+from sandbox.paths import clean
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, compose
+from sandbox.profile.guarding import guarded
 from sandbox.profile.reading import read_source
 from sandbox.profile.settings import settings_of
 from sandbox.profile.tighten import tightened
 from sandbox.profile.values import LayerName, Mode, Profile, Setting, Source
 from sandbox.profile.where import (
-    PROFILE,
     check_user_directory,
     in_workspace,
     profile_names,
     project_file,
-    user_directory,
     user_file,
     user_profile,
 )
-from sandbox.profile.widths import is_wider
-from sandbox.profile.wrong import invalid, near
+from sandbox.profile.widths import basis_of, is_wider
+from sandbox.profile.wrong import brief, invalid, near
 
 __all__ = ["by_itself", "check_paths", "load"]
 
@@ -68,11 +65,8 @@ def load(
     trusted = _trusts(under, work)
     if trusted or not reader.project:
         return reader.profile(compose([*reader.settings, *reader.project], work), trusted)
-    refused = [
-        replace(one, refused=_REFUSED)
-        for one in reader.project
-        if is_wider(one, under.found, under.policy, work)
-    ]
+    basis = basis_of(under.found, under.policy, work)
+    refused = [replace(one, refused=_REFUSED) for one in reader.project if is_wider(one, basis)]
     return reader.profile(tightened(under, reader.project, work), trusted, refused)
 
 
@@ -122,9 +116,19 @@ class _Reader:
             return
         self.read(file, "project" if theirs else "profile")
 
-    def read(self, file: str, layer: LayerName, chain: tuple[str, ...] = ()) -> None:
-        """One file, after what it extends. Raises ``InvalidProfile``."""
-        source = read_source(file, layer)
+    def read(
+        self, file: str, layer: LayerName, chain: tuple[str, ...] = (), by: Source | None = None
+    ) -> None:
+        """One file, ``by`` which one it is extended, after what it extends.
+
+        Raises ``InvalidProfile``; of a file that cannot be read, for the line that names it.
+        """
+        try:
+            source = read_source(file, layer)
+        except InvalidProfile as error:
+            if by is None or error.line:
+                raise
+            raise invalid(by, ("extends",), f"{file}: {error.cause}", error.mend) from None
         raw, own = settings_of(source, self.workspace)
         self.sources.append(source)
         wanted = raw.get("extends")
@@ -136,7 +140,7 @@ class _Reader:
             if os.path.realpath(target) in here or len(here) > _DEPTH_MAX:
                 cause = f"{wanted!r} extends this one in turn, or there are more than {_DEPTH_MAX}"
                 raise invalid(source, ("extends",), cause)
-            self.read(target, layer, here)
+            self.read(target, layer, here, source)
         if layer == "project":
             for one in own:
                 if one.key[0] == "trust":
@@ -146,10 +150,11 @@ class _Reader:
 
     def profile(self, made: Composed, trusted: bool, refused: Sequence[Setting] = ()) -> Profile:
         """What the settings came to, with where they are from."""
+        trust = [one for one in self.settings if one.key[0] == "trust"]
         shown = dict(made.found)
         shown["mode",] = replace(shown["mode",], value=made.mode)
         return Profile(
-            policy=_guarded(made.policy, self.sources, self.workspace),
+            policy=guarded(made.policy, self.sources, trust, self.workspace),
             workspace=self.workspace,
             mode=made.mode,
             approval=made.approval,
@@ -162,6 +167,8 @@ class _Reader:
 
     def _extended(self, source: Source, wanted: str) -> str:
         """The file that another one extends."""
+        if "\0" in wanted:
+            raise invalid(source, ("extends",), f"{brief(wanted)} contains a NUL character")
         directory = os.path.dirname(source.file)
         if source.layer == "project":
             beside = wanted.removeprefix("./")
@@ -188,6 +195,8 @@ def _here() -> str:
 
 def file_of(name: str) -> str:
     """The file of a profile, by its name or path. Raises ``InvalidProfile`` for no known name."""
+    if "\0" in name:
+        raise InvalidProfile(repr(name), 0, "", "contains a NUL character")
     if "/" in name or name.endswith(".toml"):
         return os.path.expanduser(name)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
@@ -205,29 +214,3 @@ def _trusts(under: Composed, workspace: str) -> bool:
     """Whether the user's layers name the project in this workspace."""
     named = [key[2] for key in under.found if key[:2] == ("trust", "projects")]
     return os.path.realpath(workspace) in [os.path.realpath(path) for path in named]
-
-
-def _guarded(policy: SandboxPolicy, sources: list[Source], workspace: str) -> SandboxPolicy:
-    """The policy, under which no command writes a file that the next profile is made of.
-
-    Those in the workspace are protected names, which every isolation knows; others become
-    read-only by an entry. Raises ``InvalidProfile`` for a policy that grants one by itself.
-    """
-    if policy.unconfined:
-        return policy
-    names, places = [PROFILE], {Special.WORKSPACE: workspace}
-    own = os.path.realpath(user_directory())
-    files = [os.path.realpath(one.file) for one in sources]
-    grants = [entry.path for layer in policy.layers for entry in layer if entry.access == "write"]
-    for granted in {os.path.realpath(path) for path in grants if path}:
-        if granted in (*files, project_file(workspace)) or below(granted, own):
-            cause = "profiles are made of it, and it would be writable from inside"
-            raise InvalidProfile(granted, 0, "", cause, "take the entry for it out")
-    for path in (own, *files):
-        if os.path.dirname(path) == workspace:
-            names.append(os.path.basename(path))
-        elif policy.access(path, places) is Access.WRITE:
-            there = os.path.lexists(path)
-            policy = policy.with_read(path) if there else policy.with_deny(path)
-    protected = tuple(dict.fromkeys([*policy.protected, *names]))
-    return replace(policy, protected=protected)

@@ -7,13 +7,17 @@ beginning, has that key. A beginning that ends within a statement is no TOML, an
 
 from __future__ import annotations
 
+import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache, partial
 from typing import Any
 
 __all__ = ["line_of"]
+
+_KEPT = 64  # beginnings of one file: those of a dozen steps are asked for again and again
+_CLOSING = re.compile(r"""[]}]|\"{3}|'{3}""")  # one is in the last of the lines of a statement
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int:
@@ -21,26 +25,50 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
 
     ``path``: names of tables and keys, numbers of items. ``text`` is a whole, valid file.
     """
-    lines = text.split("\n")
+    return _beginnings(text).line_of(path)
 
-    @cache
-    def beginning(count: int) -> Any:
-        """The file up to the end of the statement in which so many lines end."""
+
+@lru_cache(maxsize=8)
+def _beginnings(text: str) -> _Beginnings:
+    return _Beginnings(text)
+
+
+class _Beginnings:
+    """A file read from its beginning up to each line: kept, as many keys ask for the same ones."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self._ends: dict[int, int] = {}
+        self._parsed = lru_cache(maxsize=_KEPT)(self._parse)
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """See above."""
+        lines = len(self._lines)
+        for end in range(len(path), 0, -1):
+            has = partial(self._has, path[:end])
+            if has(lines):
+                return bisect_left(range(lines + 1), True, key=has)
+        return 0
+
+    def _has(self, path: Sequence[str | int], count: int) -> bool:
+        return _has(self._parsed(self._end(count)), path)
+
+    def _end(self, count: int) -> int:
+        """How many lines the file has up to the end of the statement in which so many end."""
+        end = count
+        while end not in self._ends and self._parsed(end) is None:
+            end += 1
+            while end < len(self._lines) and not _CLOSING.search(self._lines[end - 1]):
+                end += 1
+        end = self._ends.get(end, end)
+        self._ends.update(dict.fromkeys(range(count, end + 1), end))
+        return end
+
+    def _parse(self, count: int) -> Any:
         try:
-            return tomllib.loads("\n".join(lines[:count]) + "\n")
+            return tomllib.loads("\n".join(self._lines[:count]) + "\n")
         except tomllib.TOMLDecodeError:
             return None
-
-    def has(count: int) -> bool:
-        while beginning(count) is None:
-            count += 1
-        return _has(beginning(count), wanted)
-
-    for end in range(len(path), 0, -1):
-        wanted = path[:end]
-        if _has(beginning(len(lines)), wanted):
-            return bisect_left(range(len(lines) + 1), True, key=has)
-    return 0
 
 
 def _has(table: Any, path: Sequence[Any]) -> bool:

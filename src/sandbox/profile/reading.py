@@ -35,10 +35,9 @@ def read_source(file: str, layer: LayerName) -> Source:
     """
     no_links = os.O_NOFOLLOW if layer == "project" else 0
     try:  # not to be blocked by a FIFO
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | no_links)
-        with open(fd, "rb") as opened:
-            found = os.fstat(fd)
-            _check_file(file, found, layer)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | no_links
+        with open(file, "rb", opener=lambda path, _: os.open(path, flags)) as opened:
+            _check_file(file, os.fstat(opened.fileno()), layer)
             data = opened.read(_BYTES_MAX + 1)
     except OSError as error:
         if error.errno == errno.ELOOP and no_links:

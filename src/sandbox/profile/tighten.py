@@ -14,7 +14,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.compose import Composed, Settings, compose, mode_of
 from sandbox.profile.values import ApprovalMode, Setting
-from sandbox.profile.widths import STRICTER, is_allowing, is_wider, said
+from sandbox.profile.widths import STRICTER, basis_of, is_allowing, is_wider, said
 
 if TYPE_CHECKING:
     from sandbox.command.rules import Rule
@@ -59,13 +59,15 @@ def _rules(below: Composed, above: Composed) -> tuple[Rule, ...]:
 def _in_force(below: Composed, above: Composed, policy: SandboxPolicy, workspace: str) -> Settings:
     """Of each key the setting that decides."""
     found: Settings = {}
+    before = basis_of(below.found, below.policy, workspace)
+    now = basis_of(above.found, policy, workspace)
     for key in dict.fromkeys([*below.found, *above.found]):
         mine, theirs = below.found.get(key), above.found.get(key)
         if theirs is not None:
-            wider = is_wider(theirs, below.found, below.policy, workspace)
+            wider = is_wider(theirs, before)
             chosen = mine if wider else theirs
         elif key[0] == "filesystem" and mine is not None:  # a narrower mode takes it away
-            access = said(key[1], above.found, policy, workspace)
+            access = said(key[1], now)
             mode = above.found["mode",]
             chosen = replace(mode, key=key, value=access.value) if access != mine.value else mine
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import InvalidProfile
-from sandbox.paths import below
+from sandbox.paths import below, follow
 
 __all__ = [
     "PROFILE",
@@ -80,14 +80,15 @@ def there_are_files(workspace: str) -> bool:
 
 
 def in_workspace(file: str, workspace: str) -> bool:
-    """Whether a file, or a link on its name, lies in the workspace: a command may have made it.
+    """Whether a file, or a link on the way, lies in the workspace: a command may have made it.
 
-    Not so in the user's own directory for profiles.
+    Not so in the user's own directory for profiles; nor where the workspace contains HOME, which is
+    never writable, for the links that lead to that.
     """
-    top = os.path.realpath(workspace)
-    directory, name = os.path.split(os.path.abspath(file))
-    names = (os.path.realpath(file), os.path.join(os.path.realpath(directory), name))
-    own = os.path.realpath(user_directory())
+    top, home = os.path.realpath(workspace), os.path.realpath(os.path.expanduser("~"))
+    target, links = follow(os.path.join(os.getcwd(), file))
+    own, known = follow(user_directory())
+    names = (target, *(one for one in links if one not in known or not below(home, top)))
     if all(below(one, own) for one in names):
         return False
     return any(below(one, top) for one in (*names, os.path.abspath(file)))

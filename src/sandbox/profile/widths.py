@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox.entries import Access, Special
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
+from sandbox.profile.grants import Grants, grants_of
 from sandbox.profile.values import Setting
 from sandbox.secrets import ALL
 
-__all__ = ["STRICTER", "is_allowing", "is_wider", "said"]
+__all__ = ["STRICTER", "Basis", "basis_of", "is_allowing", "is_wider", "said"]
 
 Key = tuple[str, ...]
 
@@ -44,13 +46,26 @@ def is_allowing(key: Key) -> bool:
     return key[:-1] in _ALLOWING
 
 
-def is_wider(
-    one: Setting, found: Mapping[Key, Setting], policy: SandboxPolicy, workspace: str
-) -> bool:
+class Basis(NamedTuple):
+    """What others are compared with: settings, the policy they come to, and what that grants."""
+
+    found: Mapping[Key, Setting]
+    policy: SandboxPolicy
+    workspace: str
+    grants: Grants
+
+
+def basis_of(found: Mapping[Key, Setting], policy: SandboxPolicy, workspace: str) -> Basis:
+    """For comparing with a policy, as the disk is now."""
+    return Basis(found, policy, workspace, grants_of(policy, workspace))
+
+
+def is_wider(one: Setting, basis: Basis) -> bool:
     """Whether a setting would allow more than other settings, which come to a policy, do."""
+    found, policy = basis.found, basis.policy
     key = one.key
     if key[0] == "filesystem":
-        before = said(key[1], found, policy, workspace)
+        before = said(key[1], basis)
         return _ACCESS.index(one.value) > _ACCESS.index(before)
     if is_allowing(key):
         if _has_all(key, found, policy):
@@ -80,13 +95,19 @@ def _limit(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def said(place: str, found: Mapping[Key, Setting], policy: SandboxPolicy, workspace: str) -> Access:
-    """What a policy says about a place, as text; of a special, what is said of it, if anything."""
+def said(place: str, basis: Basis) -> Access:
+    """What a policy says about a place; of a special, what is said of it, if anything.
+
+    What is protected by name, or leads there, is not written as long as no entry says so.
+    """
     if place == f":{Special.WORKSPACE}":
-        place = workspace
+        place = basis.workspace
     elif place.startswith(":"):
         key = ("filesystem", place)
-        if key in found:
-            return Access(found[key].value)
+        if key in basis.found:
+            return Access(basis.found[key].value)
         place = "/"  # it lies somewhere
-    return policy.access(place, {Special.WORKSPACE: workspace})
+    access = basis.policy.access(place, {Special.WORKSPACE: basis.workspace})
+    if access is Access.WRITE and basis.grants.is_held(os.path.realpath(place)):
+        return Access.READ
+    return access
