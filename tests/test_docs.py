@@ -119,15 +119,15 @@ def test_the_reference_has_the_options_of_run() -> None:
 
 @pytest.mark.parametrize("text", blocks("docs/profiles.md", "toml"))
 def test_each_profile_that_is_shown_is_one(text: str, tmp_path: Path) -> None:
-    (tmp_path / "shown.toml").write_text(text)
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles/strict.toml").write_text("")
-    config = tmp_path / "sandbox"
-    config.symlink_to(tmp_path)
+    config, project = tmp_path / "config/sandbox", tmp_path / "project"
+    (config / "profiles").mkdir(parents=True)
+    project.mkdir()
+    (config / "shown.toml").write_text(text)
+    (config / "profiles/strict.toml").write_text("")
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox", "policy", "check", str(tmp_path / "shown.toml")],
-        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
-        cwd="/",
+        [sys.executable, "-m", "sandbox", "policy", "check", str(config / "shown.toml")],
+        env={**os.environ, "XDG_CONFIG_HOME": str(config.parent)},
+        cwd=project,
         capture_output=True,
         text=True,
     )
