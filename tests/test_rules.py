@@ -17,7 +17,7 @@ from rulesim import DENY, NOBODY, READ, WRITE, may_read, may_write, settle
 
 from sandbox.backends.rules import compile_rules
 from sandbox.entries import Access
-from sandbox.errors import Unenforceable
+from sandbox.errors import InvalidPath, Unenforceable
 from sandbox.presets import full_access, read_only
 from sandbox.resolve import resolve
 
@@ -71,7 +71,11 @@ def test_the_rules_allow_just_what_the_policy_does_on_any_tree(
     entries = [(p, a) for p, a in entries if a is DENY or os.path.exists(p)]
     if whole is not None:
         entries.append((base if where == "base" else "/", whole))
-    found = settle(*entries)
+    try:
+        found = settle(*entries)
+    except InvalidPath as refused:  # a grant that leaves a writable directory by a link in it
+        assert os.path.realpath(refused.path) != refused.path, "refused without a reason"
+        return
     try:
         rules = compile_rules(found, 7)
     except Unenforceable:
