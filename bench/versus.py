@@ -429,7 +429,7 @@ def main() -> None:
     work = str(home / "work")
     os.mkdir(work)
     only = set(filter(None, given.only.split(",")))
-    with _tidied("/tmp"), rows(work, compile_floor(), python, only) as table:
+    with _tidied("/tmp"), _tidied("/var/tmp"), rows(work, compile_floor(), python, only) as table:
         probe(table, work, console)
         inner(table, work, 1 if given.quick else 3)
         measure(table, rounds, flights, console)
