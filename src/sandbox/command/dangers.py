@@ -23,6 +23,7 @@ __all__ = [
     "credential",
     "dangers",
     "disk_device",
+    "forms_in",
     "harmless_redirect",
     "of_processes",
     "plain",
@@ -139,6 +140,11 @@ def dangers(name: str, words: Sequence[str]) -> list[Danger]:
         if name.startswith(("mkfs.", "fsck.", "mkfs_")):
             return [Danger(_DISK, "makes or destroys file systems")]
         return []
+    return forms_in(words, rows)
+
+
+def forms_in(words: Sequence[str], rows: Iterable[Danger]) -> list[Danger]:
+    """Those of the rows that are in the words behind a program or a sub-command."""
     letters = letters_of(words)
     operands = [word for word in words if word[:1] != "-"]
     return [row for row in rows if _has(row, words, letters, operands)]

@@ -17,11 +17,12 @@ Options are whole names, as in ``options``; git takes abbreviations, so those ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sandbox.command.options import Options, first_strange, letters_of, names, options
+from sandbox.command.dangers import Danger, forms_in
+from sandbox.command.options import Options, first_strange, names, options
 from sandbox.command.verdict import Reason
 
 __all__ = ["HELPERS_OFF", "git_danger", "git_plain", "git_strange", "git_wants_helpers"]
@@ -249,74 +250,58 @@ def git_wants_helpers(words: Sequence[str]) -> bool:
     return row.helpers == "all" or (row.helpers == "pager" and _PAGED.isdisjoint(words[:at]))
 
 
-class _Form(NamedTuple):
-    """A dangerous form of a sub-command: any of ``letters`` or ``long``, or every use."""
+def _has_word(*wanted: str) -> Callable[[Sequence[str]], bool]:
+    """A form that is a word, wherever it stands."""
+    return lambda words: not set(wanted).isdisjoint(words)
 
-    reason: Reason
-    why: str
-    letters: str = ""
-    long: tuple[str, ...] = ()
-    operand: str = ""
+
+def _has_ref(sign: str) -> Callable[[Sequence[str]], bool]:
+    """A form that is a ref with this sign before it."""
+    return lambda words: any(word.startswith(sign) for word in words)
+
+
+_STAGED, _WORKTREE = names("--staged -S"), names("--worktree -W -SW -WS")
+
+
+def _restores_files(words: Sequence[str]) -> bool:
+    """Whether ``restore`` changes files, and not what is staged alone."""
+    return _STAGED.isdisjoint(words) or not _WORKTREE.isdisjoint(words)
 
 
 _HISTORY, _DISCARD = Reason.HISTORY, Reason.DISCARD
 
-_DANGERS: dict[str, tuple[_Form, ...]] = {
-    "push": (_Form(_HISTORY, "overwrites or deletes what others have", "fd",
-                   ("--force", "--force-with-lease", "--force-if-includes", "--mirror", "--delete",
-                    "--prune")),
-             _Form(_HISTORY, "overwrites what others have", operand="+"),
-             _Form(_HISTORY, "deletes what others have", operand=":")),
-    "reset": (_Form(_DISCARD, "changes files back", long=("--hard", "--merge")),),
-    "clean": (_Form(_DISCARD, "removes files", "f", ("--force",)),),
-    "checkout": (_Form(_DISCARD, "changes files back", "f", ("--force", "--")),
-                 _Form(_DISCARD, "changes files back", operand=".")),
-    "switch": (_Form(_DISCARD, "changes files back", "fC", ("--force", "--discard-changes")),),
-    "restore": (_Form(_DISCARD, "changes files back"),),
-    "branch": (_Form(_HISTORY, "drops a branch", "dDfM", ("--delete", "--force")),),
-    "tag": (_Form(_HISTORY, "drops or moves a tag", "df", ("--delete", "--force")),),
-    "stash": (_Form(_DISCARD, "drops stashes", operand="drop"),
-              _Form(_DISCARD, "drops stashes", operand="clear")),
-    "commit": (_Form(_HISTORY, "rewrites the last commit", long=("--amend",)),),
-    "rebase": (_Form(_HISTORY, "rewrites commits"),),
-    "filter-branch": (_Form(_HISTORY, "rewrites all commits"),),
-    "filter-repo": (_Form(_HISTORY, "rewrites all commits"),),
-    "replace": (_Form(_HISTORY, "puts other objects in the place of some"),),
-    "update-ref": (_Form(_HISTORY, "moves or drops refs"),),
-    "reflog": (_Form(_HISTORY, "drops what undoes mistakes", operand="expire"),
-               _Form(_HISTORY, "drops what undoes mistakes", operand="delete")),
-    "gc": (_Form(_HISTORY, "drops what undoes mistakes", long=("--prune",)),),
-    "prune": (_Form(_HISTORY, "drops what undoes mistakes"),),
-    "worktree": (_Form(_DISCARD, "removes a work tree", "f", ("--force",)),),
-    "rm": (_Form(Reason.REMOVAL, "forced", "f", ("--force",)),),
-    "credential": (_Form(Reason.CREDENTIALS, "gives out passwords"),),
+_DANGERS: dict[str, tuple[Danger, ...]] = {
+    "push": (Danger(_HISTORY, "overwrites or deletes what others have", "fd",
+                    ("--force", "--force-with-lease", "--force-if-includes", "--mirror", "--delete",
+                     "--prune")),
+             Danger(_HISTORY, "overwrites what others have", when=_has_ref("+")),
+             Danger(_HISTORY, "deletes what others have", when=_has_ref(":"))),
+    "reset": (Danger(_DISCARD, "changes files back", long=("--hard", "--merge")),),
+    "clean": (Danger(_DISCARD, "removes files", "f", ("--force",)),),
+    "checkout": (Danger(_DISCARD, "changes files back", "f", ("--force", "--")),
+                 Danger(_DISCARD, "changes files back", when=_has_word("."))),
+    "switch": (Danger(_DISCARD, "changes files back", "fC", ("--force", "--discard-changes")),),
+    "restore": (Danger(_DISCARD, "changes files back", when=_restores_files),),
+    "branch": (Danger(_HISTORY, "drops a branch", "dDfM", ("--delete", "--force")),),
+    "tag": (Danger(_HISTORY, "drops or moves a tag", "df", ("--delete", "--force")),),
+    "stash": (Danger(_DISCARD, "drops stashes", when=_has_word("drop", "clear")),),
+    "commit": (Danger(_HISTORY, "rewrites the last commit", long=("--amend",)),),
+    "rebase": (Danger(_HISTORY, "rewrites commits"),),
+    "filter-branch": (Danger(_HISTORY, "rewrites all commits"),),
+    "filter-repo": (Danger(_HISTORY, "rewrites all commits"),),
+    "replace": (Danger(_HISTORY, "puts other objects in the place of some"),),
+    "update-ref": (Danger(_HISTORY, "moves or drops refs"),),
+    "reflog": (Danger(_HISTORY, "drops what undoes mistakes", when=_has_word("expire", "delete")),),
+    "gc": (Danger(_HISTORY, "drops what undoes mistakes", long=("--prune",)),),
+    "prune": (Danger(_HISTORY, "drops what undoes mistakes"),),
+    "worktree": (Danger(_DISCARD, "removes a work tree", "f", ("--force",)),),
+    "rm": (Danger(Reason.REMOVAL, "forced", "f", ("--force",)),),
+    "credential": (Danger(Reason.CREDENTIALS, "gives out passwords"),),
 }  # fmt: skip
 
 
-_STAGED, _WORKTREE = names("--staged -S"), names("--worktree -W -SW -WS")  # of restore
-
-
-def git_danger(words: Sequence[str]) -> list[_Form]:
+def git_danger(words: Sequence[str]) -> list[Danger]:
     """The dangerous forms in a command; ``words`` are what follows ``git``."""
     at, _ = _globals(words)
     forms = _DANGERS.get(words[at], ()) if at < len(words) else ()
-    rest = words[at + 1 :]
-    if words[at : at + 1] == ["restore"] and not _STAGED.isdisjoint(rest):
-        return [form for form in forms if not _WORKTREE.isdisjoint(rest)]
-    return [form for form in forms if _has(form, rest)]
-
-
-def _has(form: _Form, rest: Sequence[str]) -> bool:
-    if not (form.letters or form.long or form.operand):
-        return True
-    if not letters_of(rest).isdisjoint(form.letters):
-        return True
-    for word in rest:
-        name = word.partition("=")[0]
-        if any(name == whole or (len(name) > 3 and whole.startswith(name)) for whole in form.long):
-            return True
-        if form.operand and (
-            word == form.operand or (form.operand in "+:" and word.startswith(form.operand))
-        ):
-            return True
-    return False
+    return forms_in(words[at + 1 :], forms)
