@@ -94,19 +94,23 @@ class Boxes:
         self, flights: Flights, command: Args | Command, how: RunOptions, token: Any
     ) -> Flight:
         """Starts one, which may be over at once. Raises as ``Sandbox`` and ``Sandbox.run``."""
-        one = command if isinstance(command, Command) else Command(command)
-        said: RunOptions = {**how, **one.how}
+        said: RunOptions = {**how}
+        if isinstance(command, Command):
+            args, own = command.args, command.workspace
+            said |= command.how
+        else:
+            args, own = command, None
         if self._sandbox is not None:
-            if one.workspace is not None:
-                raise InvalidArgument("workspace", one.workspace, "the sandbox has its own")
-            return flights.start(self._sandbox, one.args, said, token)
-        given = one.workspace if one.workspace is not None else self._workspace
+            if own is not None:
+                raise InvalidArgument("workspace", own, "the sandbox has its own")
+            return flights.start(self._sandbox, args, said, token)
+        given = own if own is not None else self._workspace
         place = working_directory(given if given is not None else said.get("cwd"))
         slot = self._shelf.borrow_for(self._policy, place, self._workspaces)
         said.setdefault("cwd", place)
         try:
             return flights.start(
-                slot.sandbox, one.args, said, token, lambda: self._shelf.give_back(slot)
+                slot.sandbox, args, said, token, lambda: self._shelf.give_back(slot)
             )
         except BaseException:
             self._shelf.give_back(slot)
