@@ -15,9 +15,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandbox.errors import InvalidArgument
-from sandbox.paths import ancestors, clean
+from sandbox.paths import clean
 
-__all__ = ["Access", "Entry", "Layer", "Special", "access_in", "denies_of", "put", "union"]
+__all__ = [
+    "Access",
+    "Entry",
+    "Layer",
+    "Special",
+    "Table",
+    "access_in",
+    "denies_of",
+    "flattened",
+    "least",
+    "lookup",
+    "put",
+    "union",
+]
 
 
 class Access(StrEnum):
@@ -80,20 +93,41 @@ class Entry:
 
 
 Layer = tuple[Entry, ...]
+Table = dict[str, Access]
+
+
+def lookup(table: Table, path: str) -> Access:
+    """What the nearest path of a table at or above ``path`` has; no match is a deny."""
+    while path not in table:
+        if path == "/":
+            return Access.DENY
+        path = path.rpartition("/")[0] or "/"
+    return table[path]
+
+
+def least(tables: Iterable[Table], path: str) -> Access:
+    """What all of some tables allow for a path."""
+    found = Access.WRITE
+    for table in tables:
+        found = weaker_of(found, lookup(table, path))
+    return found
+
+
+def flattened(tables: list[Table]) -> Table:
+    """One table that allows what all of them allow; exact, as each path of each is in it."""
+    if len(tables) == 1:
+        return tables[0]
+    return {path: least(tables, path) for table in tables for path in table}
 
 
 def access_in(layer: Layer, places: Mapping[Special, str], path: str) -> Access:
     """What a layer allows for a path (normal form), with these places for its specials."""
-    table = table_of(layer, places)
-    for place in ancestors(path):
-        if place in table:
-            return table[place]
-    return Access.DENY
+    return lookup(table_of(layer, places), path)
 
 
-def table_of(layer: Layer, places: Mapping[Special, str]) -> dict[str, Access]:
+def table_of(layer: Layer, places: Mapping[Special, str]) -> Table:
     """Path to access, ties settled. A special without a known place covers nothing."""
-    table: dict[str, Access] = {}
+    table: Table = {}
     for entry in layer:
         path = entry.path or (places.get(entry.special, "") if entry.special else "")
         if not path:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox.entries import Access, weaker_of
+from sandbox.entries import Access, least
 from sandbox.paths import below, follow
-from sandbox.resolve import Place, ResolvedPolicy, lookup, needed
+from sandbox.resolve import Place, ResolvedPolicy, needed
 
 __all__ = ["narrowed"]
 
@@ -36,7 +36,7 @@ def narrowed(first: ResolvedPolicy, later: ResolvedPolicy) -> ResolvedPolicy:
             del table[place.path]
     for place in denied:
         for path in {path for path in (*old, *new) if below(path, place.path)}:
-            table[path] = weaker_of(lookup(old, path), lookup(new, path))
+            table[path] = least((old, new), path)
         table[place.path] = Access.DENY
     paths = sorted(needed(table))
     made = replace(

@@ -12,11 +12,11 @@ backend, not here; what no isolation should do (HOME as a workspace) is refused 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sandbox.entries import Access, Entry, Layer, Special, weaker_of
+from sandbox.entries import Access, Entry, Layer, Special, Table, flattened, lookup
 from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
 from sandbox.links import check_links
 from sandbox.named import entries_of, named_sockets
@@ -26,7 +26,7 @@ from sandbox.protected import lifted_by, protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
 from sandbox.workplace import check_workspace, workspace_of
 
-__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "Table", "lookup", "needed", "resolve"]
+__all__ = ["BY_POLICY", "Place", "ResolvedPolicy", "needed", "resolve"]
 
 # Of these a sandbox may have its own.
 _OWN = ("/dev/", "/run/", "/tmp/")
@@ -57,7 +57,6 @@ _RUNTIME = (
     "/opt/homebrew",
 )
 
-Table = dict[str, Access]
 
 BY_POLICY = "denied by the policy"  # the reason of a place that an entry denies
 
@@ -159,7 +158,7 @@ def resolve(
     for layer in layers:
         layer[0].update({path: Access.READ for path in sockets if path not in layer[0]})
     tables = [layer[0] for layer in layers]
-    table = _flatten(tables)
+    table = flattened(tables)
     check_links((*policy.layers, entries_of(policy)), table)
     denied = [place for layer in layers for place in layer[1]]
     links = [link for layer in layers for link in layer[2]]
@@ -237,30 +236,6 @@ def _denied_paths(
         )
     path, links = follow(entry.path, known=known)
     return [path], links
-
-
-def _flatten(tables: list[Table]) -> Table:
-    """One table that allows what all of them allow; exact, as each path of each is in it."""
-    if len(tables) == 1:
-        return tables[0]
-    keys = {path for table in tables for path in table}
-    return {path: _least(tables, path) for path in keys}
-
-
-def _least(tables: Iterable[Table], path: str) -> Access:
-    found = Access.WRITE
-    for table in tables:
-        found = weaker_of(found, lookup(table, path))
-    return found
-
-
-def lookup(table: Table, path: str) -> Access:
-    """What the nearest path of a table at or above ``path`` has; no match is a deny."""
-    while path not in table:
-        if path == "/":
-            return Access.DENY
-        path = path.rpartition("/")[0] or "/"
-    return table[path]
 
 
 def needed(table: Table) -> set[str]:

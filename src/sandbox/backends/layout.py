@@ -25,11 +25,11 @@ from typing import Literal, NamedTuple
 from sandbox.backends.aliases import aliases
 from sandbox.backends.cover import DEVICES, Cover, Rule
 from sandbox.backends.enforceable import weaker_layout
-from sandbox.entries import Access, Special
+from sandbox.entries import Access, Special, Table, lookup
 from sandbox.errors import Unenforceable
 from sandbox.paths import ancestors, by_parts, is_there
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy, Table, lookup
+from sandbox.resolve import ResolvedPolicy
 from sandbox.result import Weaker
 
 __all__ = [

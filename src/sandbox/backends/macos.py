@@ -24,13 +24,13 @@ from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
-from sandbox.entries import Access
+from sandbox.entries import Access, lookup
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
 from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
-from sandbox.resolve import ResolvedPolicy, lookup, resolve
+from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement
 
 __all__ = ["MacBackend", "MacConfinement"]

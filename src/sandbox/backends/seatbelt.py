@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from sandbox.backends.search import glob_expression, literal_part
 from sandbox.backends.spelled import aliases, any_case, quote, spellings
-from sandbox.entries import Access
+from sandbox.entries import Access, Table, lookup
 from sandbox.errors import Unenforceable
 from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
-from sandbox.resolve import BY_POLICY, ResolvedPolicy, Table, lookup
+from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
 __all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "starts"]
 

@@ -15,20 +15,20 @@ from sandbox.parts import PARTS
 from sandbox.policy import Isolation, Network
 from sandbox.profile.values import ApprovalMode, Mode
 
-__all__ = ["PATTERNS", "Document", "json_schema"]
+__all__ = ["PART", "PATTERNS", "Document", "json_schema"]
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 _PLACE = r"^(/|~(/|$)|:(root|workspace|tmp|minimal)$)"
 _BELOW = r"^[^/]"
 _SIZE = r"^([0-9]+[KMGkmg]?|none)$"
-_PART = f"^({'|'.join(PARTS)})$"
+PART = f"^({'|'.join(PARTS)})$"
 
 # What is said to whoever wrote something that does not match.
 PATTERNS = {
     _PLACE: "is no place: '/...', '~/...', ':root', ':workspace', ':tmp' or ':minimal'",
     _BELOW: "begins with '/': in a sub-table paths are below its own",
     _SIZE: "is no size: a number of bytes, one with K, M or G behind it, or 'none'",
-    _PART: "is no part of a policy that can be weaker (sandbox.parts)",
+    PART: "is no part of a policy that can be weaker (sandbox.parts)",
 }
 
 Word = Annotated[str, Meta(min_length=1)]
@@ -39,7 +39,7 @@ Below = Annotated[str, Meta(pattern=_BELOW)]
 Count = Annotated[int, Meta(ge=0)] | Literal["none"]
 Size = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=_SIZE)]
 Seconds = Annotated[float, Meta(gt=0)] | Literal["none"]
-Part = Annotated[str, Meta(pattern=_PART)]
+Part = Annotated[str, Meta(pattern=PART)]
 
 
 class NetworkTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from sandbox.errors import InvalidProfile
 from sandbox.parts import PARTS
-from sandbox.profile.document import PATTERNS, Document
+from sandbox.profile.document import PART, PATTERNS, Document
 from sandbox.profile.values import Source
 from sandbox.profile.wrong import At, brief, invalid, near
 
@@ -41,7 +41,7 @@ def explained(source: Source, raw: dict[str, Any], message: str) -> InvalidProfi
     if found := re.search(r"matching regex (.*)$", said, re.DOTALL):
         wrong = at[-1] if of_key else value
         pattern = next(one for one in PATTERNS if repr(one) == found[1])
-        mend = near(str(wrong), list(PARTS)) if "hard-links" in pattern else ""
+        mend = near(str(wrong), list(PARTS)) if pattern == PART else ""
         return invalid(source, at, f"{brief(wrong)} {PATTERNS[pattern]}", mend)
     for name, words in _TYPES.items():
         said = said.replace(f"`{name}`", words)

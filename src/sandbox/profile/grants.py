@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from sandbox.entries import Access, Special, table_of, weaker_of
+from sandbox.entries import Access, Special, Table, flattened, least, table_of
 from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import lifted_by, protected_paths
@@ -20,15 +20,15 @@ __all__ = ["Grants", "grants_of"]
 class Grants:
     """Each list of entries by real path, what all of them allow, what is lifted and protected."""
 
-    tables: list[dict[str, Access]]
-    granted: dict[str, Access]
+    tables: list[Table]
+    granted: Table
     lifted: set[str]
     protected: frozenset[str]
     nested: bool  # whether repositories further down are protected, too
 
     def access(self, path: str) -> Access:
         """What is allowed for a real path, protected names apart."""
-        return _access(self.tables, path)
+        return least(self.tables, path)
 
     def is_held(self, path: str) -> bool:
         """Whether a real path is, or lies in, what stays read-only in what may be written."""
@@ -46,16 +46,8 @@ def grants_of(policy: SandboxPolicy, workspace: str) -> Grants:
     for layer in policy.layers:
         real = [replace(one, path=os.path.realpath(one.path)) if one.path else one for one in layer]
         tables.append(table_of(tuple(real), places))
-    granted = {path: _access(tables, path) for table in tables for path in table}
+    granted = flattened(tables)
     lifted = lifted_by(granted, tables)
     held = () if policy.unconfined else protected_paths(policy.protected, granted, "", lifted)
     nested = ".git" in policy.protected and not policy.unconfined
     return Grants(tables, granted, lifted, frozenset(held), nested)
-
-
-def _access(tables: list[dict[str, Access]], path: str) -> Access:
-    found = Access.WRITE
-    for table in tables:
-        nearest = next((one for one in ancestors(path) if one in table), "")
-        found = weaker_of(found, table.get(nearest, Access.DENY))
-    return found
