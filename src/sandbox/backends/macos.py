@@ -19,16 +19,15 @@ from sandbox.backends.jobs import Engine
 from sandbox.backends.macos_seat import MacSeat
 from sandbox.backends.rlimits import hard_limits
 from sandbox.backends.search import literal_part
-from sandbox.backends.seatbelt import SANDBOX_EXEC
+from sandbox.backends.seatbelt import SANDBOX_EXEC, writable_above
 from sandbox.backends.settings import resolve_seatbelt
 from sandbox.backends.threads import ThreadEngine
 from sandbox.backends.unenforced import check_seatbelt, weaker_seatbelt, weaker_seatbelt_limits
 from sandbox.docks import Workspace
-from sandbox.entries import Access, lookup
+from sandbox.entries import Access
 from sandbox.errors import Unenforceable
 from sandbox.limits import Limits
 from sandbox.locks import ForkLock
-from sandbox.paths import ancestors
 from sandbox.policy import SandboxPolicy
 from sandbox.resolve import ResolvedPolicy, resolve
 from sandbox.result import Enforcement
@@ -82,7 +81,8 @@ class MacConfinement:
         self._idle: list[MacSeat] = []
         self._taken: set[MacSeat] = set()
         self._closed = self._retired = False
-        self._links = _links(resolved)
+        self._excepted = _excepted(resolved)
+        self._links = _links(self._excepted)
         self.hard_limits = hard_limits()
         self._marked = Marks().known
         self.enforcement = self.enforcement_of(resolved.policy.limits)
@@ -109,7 +109,7 @@ class MacConfinement:
     def is_current(self) -> bool:
         """See ``Confinement.is_current``: same process and user, no link where none was."""
         same = self._owner == (os.getpid(), os.getuid(), os.getgid())
-        return not self._closed and same and self._links == _links(self.resolved)
+        return not self._closed and same and self._links == _links(self._excepted)
 
     def seat(self, limits: Limits) -> MacSeat:
         """See ``Confinement.seat``."""
@@ -195,24 +195,23 @@ class MacConfinement:
             self.close()
 
 
-def _links(resolved: ResolvedPolicy) -> tuple[str, ...]:
-    """Which of the paths that a profile excepts are links now: it would except the wrong ones.
+def _excepted(resolved: ResolvedPolicy) -> tuple[str, ...]:
+    """The paths that a profile excepts, and those above them in what may be written.
 
-    Also of the directories above them in what may be written, where a command makes links.
+    There a command makes links.
     """
     table = resolved.table()
     kept = (path for path, access in table.items() if access is not Access.WRITE)
     patterns = (literal_part(pattern).rstrip("/") + "/*" for pattern in resolved.patterns)
     denied = (place.path for place in resolved.denied)
-    excepted = (*denied, *kept, *patterns, *resolved.all_protected)
-    inside = (
-        above
-        for path in excepted
-        for above in ancestors(path)[1:]
-        if lookup(table, above) is Access.WRITE
-    )
+    paths = (*denied, *kept, *patterns, *resolved.all_protected)
+    return tuple(dict.fromkeys((*paths, *writable_above(table, paths))))
+
+
+def _links(paths: Sequence[str]) -> tuple[str, ...]:
+    """Which of the paths are links now: a profile would except the wrong ones."""
     found = []
-    for path in dict.fromkeys((*excepted, *inside)):
+    for path in paths:
         with suppress(OSError):
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 found.append(path)

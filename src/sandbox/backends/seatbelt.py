@@ -25,7 +25,7 @@ from sandbox.host import SANDBOX_EXEC
 from sandbox.paths import ancestors, below
 from sandbox.resolve import BY_POLICY, ResolvedPolicy
 
-__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "starts"]
+__all__ = ["MARK", "SANDBOX_EXEC", "Profile", "compile_profile", "starts", "writable_above"]
 
 MARK = "MARK"
 
@@ -275,11 +275,17 @@ def _pinned(
     kept += [f"{home}/." for home in homes]
     kept += [f"{literal_part(pattern).rstrip('/')}/*" for pattern in resolved.patterns]
     found = dict.fromkeys(resolved.writable, "a boundary of the policy")
-    for path in kept:
+    for above in writable_above(table, kept):
+        found.setdefault(above, "something below is not writable: moved, it is unknown")
+    yield from ((path, why) for path, why in found.items() if path != "/")
+
+
+def writable_above(table: Table, paths: Iterable[str]) -> Iterator[str]:
+    """The directories above some paths that may be written."""
+    for path in paths:
         for above in ancestors(path)[1:]:
             if lookup(table, above) is Access.WRITE:
-                found.setdefault(above, "something below is not writable: moved, it is unknown")
-    yield from ((path, why) for path, why in found.items() if path != "/")
+                yield above
 
 
 def _pinned_patterns(resolved: ResolvedPolicy) -> Iterator[str]:
