@@ -383,7 +383,7 @@ def test_commands_end_with_the_caller_and_not_with_the_thread_that_started_them(
     place: Path, workspace: Path
 ) -> None:
     program = """
-        import sys, threading, time, sandbox
+        import os, sys, threading, time, sandbox
         from sandbox import subprocess
         policy = sandbox.workspace_write(sys.argv[1])
         children = []
@@ -392,7 +392,8 @@ def test_commands_end_with_the_caller_and_not_with_the_thread_that_started_them(
             children.append(subprocess.Popen(words, policy=policy))
         thread = threading.Thread(target=start)
         thread.start(); thread.join()
-        print(children[0].pid, flush=True)  # it ends here where the thread has failed
+        # One write, as the shell's: unbuffered print makes two, and the lines would mix.
+        os.write(1, b"%d\n" % children[0].pid)  # it ends here where the thread has failed
         time.sleep(600)
     """
     words = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), str(workspace)]
