@@ -393,7 +393,7 @@ def test_commands_end_with_the_caller_and_not_with_the_thread_that_started_them(
         thread = threading.Thread(target=start)
         thread.start(); thread.join()
         # One write, as the shell's: unbuffered print makes two, and the lines would mix.
-        os.write(1, b"%d\n" % children[0].pid)  # it ends here where the thread has failed
+        os.write(1, b"%d\\n" % children[0].pid)  # it ends here where the thread has failed
         time.sleep(600)
     """
     words = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), str(workspace)]

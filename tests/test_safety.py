@@ -408,6 +408,8 @@ HOSTILE = {
 
 
 LONG_BUT_PLAIN = [HOSTILE[name] for name in ("one long word", "homes", "percents", "non-ASCII")]
+# Plain as well: on a slow machine the parser's time is up before its end.
+PLAIN_OR_TOO_LONG = [HOSTILE["quoted pieces"]]
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -416,7 +418,10 @@ def test_hostile_text_is_unknown_within_50_milliseconds(text: str | bytes) -> No
     start = time.process_time()
     found = assess(text)
     assert time.process_time() - start < 0.05 * SLACK
-    assert found.verdict is (Verdict.SAFE if text in LONG_BUT_PLAIN else Verdict.UNKNOWN)
+    if text not in PLAIN_OR_TOO_LONG or found.reasons == (Reason.SIZE,):
+        assert found.verdict is (Verdict.SAFE if text in LONG_BUT_PLAIN else Verdict.UNKNOWN)
+    else:
+        assert found.verdict is Verdict.SAFE
     start = time.process_time()
     assess([text, text])
     assess(["sh", "-c", text])
