@@ -32,7 +32,18 @@ from sandbox.result import Enforcement, Result, TextResult
 from sandbox.shared import Shelf
 from sandbox.streams import DEVNULL, PIPE, STDOUT
 
-__all__ = ["DEVNULL", "PIPE", "STDOUT", "Process", "Reader", "Sandbox", "Writer", "run"]
+__all__ = [
+    "DEVNULL",
+    "PIPE",
+    "STDOUT",
+    "Process",
+    "Reader",
+    "Sandbox",
+    "Writer",
+    "popen_in",
+    "run",
+    "run_in",
+]
 
 
 class _Tower:
@@ -201,6 +212,10 @@ class Process:
                     self._waiting.pop().come()
         return found
 
+    def heard(self, *outputs: bytes) -> None:
+        """See ``sandbox.Process.heard``."""
+        self._process.heard(*outputs)
+
     def kill(self) -> None:
         """Ends its whole tree."""
         self._process.kill()
@@ -212,6 +227,36 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Sends a signal to the command."""
         self._process.send_signal(number)
+
+
+async def run_in(box: live.Sandbox, args: Args, how: RunOptions) -> Result:
+    """Runs one command in a sandbox that is there: see ``sandbox.Sandbox.run``."""
+    loop = current()
+    return await _tower(loop).fly(loop, box, args, how, None)
+
+
+def popen_in(box: live.Sandbox, args: Args, how: PopenOptions) -> Process:
+    """Starts a command in a sandbox that is there. Its pipes are read by the loop."""
+    for name in ("pty", "text"):
+        if how.get(name):
+            raise InvalidArgument(name, True, "is not awaited", "sandbox.Sandbox.popen")
+    ours, theirs = {"stdin": -1, "stdout": -1, "stderr": -1}, []
+    try:
+        for name in ours:
+            if how.get(name) == PIPE:
+                read, write = os.pipe()
+                ours[name], end = (write, read) if name == "stdin" else (read, write)
+                theirs.append(end)
+                how[name] = end  # type: ignore[literal-required]
+        return Process(box.popen(args, **how), **ours)
+    except BaseException:
+        for fd in ours.values():
+            if fd >= 0:
+                os.close(fd)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
 
 
 class Sandbox:
@@ -271,29 +316,9 @@ class Sandbox:
         self, args: Args, *, text: bool = False, **how: Unpack[RunOptions]
     ) -> Result | TextResult:
         """Runs one command: see ``sandbox.Sandbox.run``. Who is cancelled ends it."""
-        loop = current()
-        result = await _tower(loop).fly(loop, self._box, args, how, None)
+        result = await run_in(self._box, args, how)
         return result.as_text() if text else result
 
     async def popen(self, args: Args, **how: Unpack[PopenOptions]) -> Process:
         """Starts a command that goes on: see ``sandbox.Sandbox.popen``. Streams are of bytes."""
-        for name in ("pty", "text"):
-            if how.get(name):
-                raise InvalidArgument(name, True, "is not awaited", "sandbox.Sandbox.popen")
-        ours, theirs = {"stdin": -1, "stdout": -1, "stderr": -1}, []
-        try:
-            for name in ours:
-                if how.get(name) == PIPE:
-                    read, write = os.pipe()
-                    ours[name], end = (write, read) if name == "stdin" else (read, write)
-                    theirs.append(end)
-                    how[name] = end  # type: ignore[literal-required]
-            return Process(self._box.popen(args, **how), **ours)
-        except BaseException:
-            for fd in ours.values():
-                if fd >= 0:
-                    os.close(fd)
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
+        return popen_in(self._box, args, how)

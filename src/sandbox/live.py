@@ -7,6 +7,7 @@ confines its commands, and stays the same boundary whatever happens to the host,
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Unpack, overload
@@ -48,6 +49,13 @@ __all__ = ["Ready", "Sandbox", "checked", "needs_workspace", "plan_of"]
 def plan_of(policy: SandboxPolicy) -> Plan:
     """Its environment made ready, once for all sandboxes of a policy."""
     return Plan(policy.environment)
+
+
+@lru_cache(maxsize=64)
+def names_in(block: bytes) -> tuple[str, ...]:
+    """The names in an environment as the kernel takes it, in order."""
+    items = [os.fsdecode(item.partition(b"=")[0]) for item in block.split(b"\0") if item]
+    return tuple(sorted(items))
 
 
 @lru_cache(maxsize=64)
@@ -167,6 +175,14 @@ class Sandbox(Files):
         Not while a command runs. Raises ``SandboxLost`` when that cannot be done.
         """
         self._boundary.clear()
+
+    def variables(self, env: Mapping[str, str] | None = None) -> tuple[tuple[str, ...], str]:
+        """The names of the variables that a command has, in order, and its PATH.
+
+        ``env`` as for ``run``.
+        """
+        packed = self._plan.packed(self.isolation, self.policy.network, "/tmp", env)
+        return names_in(packed.block), packed.path
 
     def joint(self) -> Joint:
         """What ``sandbox.subprocess`` has children of the caller's own join this sandbox by.

@@ -22,6 +22,10 @@ class Reader:
         os.set_blocking(fd, False)
         self._rest = b""
 
+    def fileno(self) -> int:
+        """For an event loop to watch; -1 when it is closed."""
+        return self._fd
+
     async def read(self, size: int = _CHUNK) -> bytes:
         """What has come, at most ``size`` bytes; b"" at the end."""
         if self._rest:

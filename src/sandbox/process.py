@@ -289,6 +289,13 @@ class Process(Generic[AnyStr]):
         self.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         return self._exchange.outputs()
 
+    def heard(self, *outputs: bytes) -> None:
+        """What it printed, for who reads the pipes: of a failure its words tell what was refused.
+
+        Nothing is decided by them. To be said before its result is asked for.
+        """
+        self._said = [output for output in outputs if output]
+
     def _mine(self) -> Attendant:
         if not self._attendant.owned:
             raise SandboxLost(_FORKED)

@@ -1,0 +1,128 @@
+"""Tool calls for programs that await: ``process_exec_tool_call`` on asyncio, uvloop and trio.
+
+The steps are those of callers that block (``pipeline``); commands are run by ``sandbox.aio``. An
+approver may be asynchronous; one that is not is called in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
+
+from sandbox.aio import popen_in, run_in
+from sandbox.live import Sandbox
+from sandbox.loops import Loop, Moment, current
+from sandbox.pipes import Reader
+from sandbox.request import Args, RunOptions, input_bytes
+from sandbox.result import Result
+from sandbox.session.approvers import ask_async
+from sandbox.session.deltas import Kept, popen_options, with_output
+from sandbox.session.pipeline import Ask, Flow, Run, flow
+from sandbox.session.session import Session, call_of
+from sandbox.session.values import Delta, OnDelta, ToolCall, ToolResult
+
+__all__ = ["process_exec_tool_call"]
+
+T = TypeVar("T")
+_CHUNK = 65536
+
+
+async def process_exec_tool_call(
+    call: ToolCall | str, session: Session, *, on_delta: OnDelta | None = None
+) -> ToolResult:
+    """As ``sandbox.session.process_exec_tool_call``. Who is cancelled ends the command."""
+    return await drive(flow(session, call_of(call)), session, on_delta)
+
+
+async def drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) -> T:
+    """Does what the steps yield, and awaits it."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            todo = steps.throw(error) if error is not None else steps.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        answer = error = None
+        try:
+            answer = await _done(todo, session, on_delta)
+        except BaseException as raised:
+            error = raised
+
+
+async def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
+    if isinstance(todo, Ask):
+        return await ask_async(session.approver, todo.request)
+    if on_delta is None:
+        return await run_in(todo.box, todo.args, todo.how)
+    return await _streamed(todo.box, todo.args, todo.how, on_delta)
+
+
+async def _streamed(box: Sandbox, args: Args, how: RunOptions, on_delta: OnDelta) -> Result:
+    """As ``deltas.streamed``."""
+    loop = current()
+    data = input_bytes(how.get("input")) or b""
+    out, err = Kept(box.policy.limits.output), Kept(box.policy.limits.output)
+    async with popen_in(box, args, popen_options(how)) as process:
+        assert process.stdout is not None and process.stderr is not None
+        ends = (
+            _End(loop, process.stdout, "stdout", out, on_delta, process.kill),
+            _End(loop, process.stderr, "stderr", err, on_delta, process.kill),
+        )
+        try:
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    await process.stdin.write(data)
+                process.stdin.close()
+            for end in ends:
+                await end.over.wait()
+        except BaseException:
+            process.kill()
+            for end in ends:
+                await end.over.outlast()
+            raise
+        for end in ends:
+            if end.error is not None:
+                raise end.error
+        process.heard(err.result()[0], out.result()[0])
+        result = await process.wait()
+    return with_output(result, out, err)
+
+
+class _End:
+    """The end of a pipe, read by the loop until all that writes to it is dead."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        reader: Reader,
+        stream: Literal["stdout", "stderr"],
+        kept: Kept,
+        on_delta: OnDelta,
+        kill: Callable[[], None],
+    ) -> None:
+        self.over: Moment = loop.moment()
+        self.error: BaseException | None = None
+        self._fd, self._stream, self._kept = reader.fileno(), stream, kept
+        self._on_delta, self._kill = on_delta, kill
+        loop.watch(self._fd, self._take)
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            self.over.come()
+            return False
+        self._kept.add(data)
+        if self.error is None:
+            try:
+                self._on_delta(Delta(self._stream, data))
+            except BaseException as error:
+                self.error = error  # raised by who waits: here it would be the loop's
+                self._kill()
+        return True

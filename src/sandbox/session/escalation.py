@@ -1,0 +1,205 @@
+"""Escalation: one retry of a command under the narrowest wider policy, after approval.
+
+A call goes through the states of ``NEXT``, a table like a protocol's: what it does not have is no
+way, so a command is retried once at most, and never without an approval. A failure that was no
+denial is the end of it: nobody is asked.
+
+A wider policy is the old one with the grants of what was refused. What the old one denies, its
+places of secrets too, stays denied: it comes on top as a further list of entries, so that no grant
+reaches below it. That holds for "no sandbox" as well, which is everything but that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from sandbox.denial import Denial, DenialKind, Grant
+from sandbox.entries import Access, denies_of
+from sandbox.errors import SandboxException
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import full_access
+from sandbox.resolve import ResolvedPolicy
+
+__all__ = ["NEXT", "Event", "Offer", "State", "next_state", "offer", "unsandboxed", "widened"]
+
+
+class State(StrEnum):
+    """Where a call is."""
+
+    ASSESSED = "assessed"
+    ASKING = "asking"
+    RUNNING = "running"
+    OFFERING = "offering"  # somebody is asked whether it may be retried
+    RETRYING = "retrying"
+    ENDED = "ended"  # it ran, whatever came of it
+    DENIED = "denied"  # it did not run
+
+
+class Event(StrEnum):
+    """What happens to it."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    END = "end"  # it ended well, or failed and nothing was refused that could be granted
+    DENIAL = "denial"  # it failed, and something was refused that could be granted
+    FAULT = "fault"  # it did not start, or its sandbox was lost
+
+
+NEXT: dict[tuple[State, Event], State] = {
+    (State.ASSESSED, Event.ALLOW): State.RUNNING,
+    (State.ASSESSED, Event.ASK): State.ASKING,
+    (State.ASSESSED, Event.DENY): State.DENIED,
+    (State.ASKING, Event.APPROVED): State.RUNNING,
+    (State.ASKING, Event.REFUSED): State.DENIED,
+    (State.RUNNING, Event.END): State.ENDED,
+    (State.RUNNING, Event.FAULT): State.ENDED,
+    (State.RUNNING, Event.DENIAL): State.OFFERING,
+    (State.OFFERING, Event.APPROVED): State.RETRYING,
+    (State.OFFERING, Event.REFUSED): State.ENDED,
+    (State.RETRYING, Event.END): State.ENDED,
+    (State.RETRYING, Event.DENIAL): State.ENDED,
+    (State.RETRYING, Event.FAULT): State.ENDED,
+}
+
+
+def next_state(state: State, event: Event) -> State:
+    """The state that follows. ``KeyError`` for what cannot happen: a bug of this package."""
+    return NEXT[state, event]
+
+
+# Of limits: more time is the caller's to give, and output that was left out is no failure.
+_NOT_OFFERED = frozenset({"wall", "output"})
+_PATH_STEPS = frozenset({"read", "write", "unix-socket"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a retry would be allowed, and what it rests on.
+
+    - ``policy``: the wider one. ``grant``: what it has beside the old one; None for no sandbox.
+    - ``denials``: what was refused. ``certain``: whether all of them are known by more than the
+      command's own words; else no rule and no remembered approval may answer.
+    """
+
+    policy: SandboxPolicy
+    grant: Grant | None
+    denials: tuple[Denial, ...]
+    certain: bool
+
+
+def offer(
+    denials: Sequence[Denial],
+    policy: SandboxPolicy,
+    resolved: ResolvedPolicy,
+    *,
+    may_leave: bool = False,
+) -> Offer | None:
+    """What to ask for after a command failed with these denials; None: nothing can be granted.
+
+    ``resolved``: ``policy`` with real paths. ``may_leave``: whether running with no sandbox may be
+    asked for, where no grant would do.
+    """
+    refused = [one for one in denials if not one.change and one.what not in _NOT_OFFERED]
+    granted = [one for one in refused if one.grant is not None and _survives(one.grant, resolved)]
+    if granted:
+        steps = dict.fromkeys(step for one in granted for step in _steps(one))
+        wanted = Grant(_needed(tuple(steps)))
+        try:
+            wider = widened(policy, wanted)
+        except SandboxException:  # the policy cannot have it: too many sockets, no such path, ...
+            return None
+        return Offer(wider, wanted, tuple(granted), all(one.certain for one in granted))
+    left = [one for one in refused if one.grant is None and one.kind is not DenialKind.LIMIT]
+    left = [one for one in left if not _is_denied(one, resolved)]
+    if left and may_leave:
+        certain = all(one.certain for one in left)
+        return Offer(unsandboxed(policy), None, tuple(left), certain)
+    return None
+
+
+def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
+    """The policy with a grant; what it denies stays denied, whatever the grant says.
+
+    Raises what the policy's own functions raise.
+    """
+    wider = grant.apply(policy)
+    kept = tuple(dict.fromkeys([*wider.within, *_denials_of(policy)]))
+    return replace(wider, allow_secrets=policy.allow_secrets, within=kept)
+
+
+def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
+    """Full access, less what the policy denies and the places of secrets that it does not allow.
+
+    Limits and environment stay those of the policy.
+    """
+    base = full_access()
+    return replace(
+        base,
+        allow_secrets=policy.allow_secrets,
+        within=_denials_of(policy),
+        environment=policy.environment,
+        limits=policy.limits,
+    )
+
+
+def _denials_of(policy: SandboxPolicy) -> tuple[tuple[object, ...], ...]:
+    return tuple(kept for kept in map(denies_of, policy.layers) if kept)
+
+
+def _steps(denial: Denial) -> tuple[tuple[str, object], ...]:
+    assert denial.grant is not None
+    return denial.grant.steps
+
+
+def _needed(steps: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
+    """Steps without those that others include: writing a path is reading it, and what is below."""
+    written = [str(value) for word, value in steps if word == "write"]
+
+    def is_included(word: str, value: object) -> bool:
+        path = str(value)
+        if word == "read" and path in written:
+            return True
+        return word in ("read", "write") and any(
+            path != above and path.startswith(above.rstrip("/") + "/") for above in written
+        )
+
+    return tuple(step for step in steps if not is_included(*step))
+
+
+def _survives(grant: Grant, resolved: ResolvedPolicy) -> bool:
+    """Whether nothing of a grant lies in what is denied, by an entry or as a secret."""
+    return all(
+        word != "allow-secret"
+        and not (word in _PATH_STEPS and _lies_in_denied(str(value), resolved))
+        for word, value in grant.steps
+    )
+
+
+def _is_denied(denial: Denial, resolved: ResolvedPolicy) -> bool:
+    return denial.what.startswith("/") and _lies_in_denied(denial.what, resolved)
+
+
+def _lies_in_denied(path: str, resolved: ResolvedPolicy) -> bool:
+    """Whether a path is one that was denied by name, or lies below one.
+
+    What no entry covers is not: that is what a grant is for.
+    """
+    real = os.path.realpath(path)
+    table = resolved.table()
+    denied = {place.path for place in resolved.denied}
+    denied.update(place for place, access in table.items() if access is Access.DENY)
+    for one in (path, real):
+        above = one
+        while True:
+            if above in denied:
+                return True
+            if above in table or above == "/":
+                break
+            above = os.path.dirname(above)
+    return False

@@ -1,0 +1,322 @@
+"""What happens to a tool call, from the words of an agent to the last record.
+
+``flow`` is all of it and does nothing by itself: it yields what is to be done, an ``Ask`` or a
+``Run``, and is sent what came of that. So the same steps serve callers that block and callers that
+await, and a test can be either. Records are written before anything is yielded: what happened is
+on record when somebody is asked, and a command before it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from sandbox.command.assess import assess_command_safety
+from sandbox.command.git import HELPERS_OFF
+from sandbox.command.verdict import Assessment, Verdict
+from sandbox.denial import Denial
+from sandbox.errors import SandboxException
+from sandbox.live import Sandbox
+from sandbox.policy import SandboxPolicy
+from sandbox.request import RunOptions
+from sandbox.result import Result
+from sandbox.session.approval import Answer, ApprovalRequest, request_of
+from sandbox.session.decide import Action, Decision, Enforced, decide
+from sandbox.session.escalation import (
+    Event,
+    Offer,
+    State,
+    next_state,
+    offer,
+    unsandboxed,
+    widened,
+)
+from sandbox.session.keys import NO_SANDBOX, Key, key_of
+from sandbox.session.values import ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from sandbox.session.session import Session
+
+__all__ = ["Ask", "Flow", "Run", "flow", "grant_lines"]
+
+_MESSAGE_ONLY = (
+    "That it was refused is known only from what the command printed, which it can make up."
+)
+_AGAIN = "It has run once already, up to where it was refused, and would begin anew."
+
+
+class Ask(NamedTuple):
+    """Somebody is to be asked; the answer is to be sent."""
+
+    request: ApprovalRequest
+
+
+class Run(NamedTuple):
+    """A command is to be run; its result is to be sent, or what ``Sandbox.run`` raises thrown."""
+
+    box: Sandbox
+    args: str | Sequence[str]
+    how: RunOptions
+
+
+T = TypeVar("T")
+Flow = Generator[Ask | Run, Any, T]
+
+
+def flow(session: Session, call: ToolCall) -> Flow[ToolResult]:
+    """The steps of one call. Raises ``PolicyError`` for a call that means nothing, ``RecordsLost``."""
+    turn = _Turn(session, call)
+    state = next_state(State.ASSESSED, Event(turn.decision.action))
+    if state is State.ASKING:
+        answer = yield from turn.asked(turn.decision, turn.key, turn.allows())
+        state = next_state(state, Event.APPROVED if answer.allows else Event.REFUSED)
+    if state is State.DENIED:
+        return turn.denied()
+    event = yield from turn.run(turn.policy, 1)
+    state = next_state(state, event)
+    if state is State.OFFERING:
+        approved = yield from turn.offered()
+        state = next_state(state, Event.APPROVED if approved else Event.REFUSED)
+    if state is State.RETRYING:
+        assert turn.offer is not None
+        event = yield from turn.run(turn.offer.policy, 2)
+        next_state(state, event)
+    return turn.ended()
+
+
+class _Turn:
+    """One call on its way. Made, it is assessed and decided about."""
+
+    def __init__(self, session: Session, call: ToolCall) -> None:
+        self._session, self._call = session, call
+        self._records = session.recorder()
+        self._cwd = session.directory(call.cwd)
+        self._env: dict[str, str] = dict(call.env or {})
+        self.policy = session.policy
+        self._permissions: tuple[str, ...] = ()
+        self._ask_more()
+        self.offer: Offer | None = None
+        self._result: Result | None = None
+        self._error: SandboxException | None = None
+        self._attempts = 0
+        self._why = self._not_retried = ""
+        self._assess()
+        self._records.assessment(call.command, self._cwd, self.assessment, self.decision)
+
+    def _ask_more(self) -> None:
+        """The policy and permissions of a call that asks for more than the session's."""
+        if self._call.unsandboxed:
+            self._leave()
+        elif self._call.grant is not None:
+            self.policy = widened(self.policy, self._call.grant)
+            self._permissions = grant_lines(self._call.grant)
+
+    def _leave(self) -> None:
+        self.policy = unsandboxed(self._session.policy)
+        self._permissions = (NO_SANDBOX,)
+
+    def _assess(self) -> None:
+        session, call = self._session, self._call
+        asks_more = bool(self._permissions)
+        enforced = session.enforced(asks_more)
+        confined = enforced is Enforced.FULL and not session.policy.unconfined
+        context = session.context(self._env, helpers_off=confined)
+        self.assessment = assess_command_safety(call.command, context)
+        if confined and self.assessment.verdict is Verdict.SAFE and "git" in str(call.command):
+            self._env.update(HELPERS_OFF)  # what the promise of the context rests on
+        if self.assessment.verdict is Verdict.UNSANDBOXED and session.may_leave and not asks_more:
+            self._leave()
+        self.key = self._key(context, self.policy, self._permissions)
+        trusted = session.trust.find(self.key, self.assessment, context)
+        self.decision = decide(
+            self.assessment,
+            enforced,
+            session.approval,
+            may_leave=session.may_leave,
+            trusted=trusted.ground if trusted is not None else None,
+            weaker=session.weaker_parts(),
+            asked_for=", ".join(self._permissions),
+        )
+        if call.unsandboxed and not session.may_leave and not session.policy.unconfined:
+            self.decision = session.refusal_to_leave(self.decision)
+        self._context = context
+
+    def _key(self, context: Any, policy: SandboxPolicy, permissions: tuple[str, ...]) -> Key:
+        digest = self._session.key_digest(policy)
+        return key_of(
+            self._call.command, context, cwd=self._cwd, policy=digest, permissions=permissions
+        )
+
+    # Asking.
+
+    def allows(self) -> list[str]:
+        """What would be allowed beside the command itself, a line each."""
+        if self.decision.enforced is Enforced.OUTSIDE:
+            return list(self._permissions)
+        if self.decision.enforced is Enforced.WEAKER:
+            return [f"{one.part} is not enforced: {one.cause}" for one in self._session.weaker()]
+        return []
+
+    def asked(
+        self, decision: Decision, key: Key, allows: Sequence[str], evidence: str = ""
+    ) -> Flow[Answer]:
+        """Somebody's answer to a decision that asks; it is remembered and on record."""
+        session = self._session
+        request = request_of(
+            self._call.command,
+            self.assessment,
+            decision,
+            key,
+            allows=allows,
+            evidence=" ".join(filter(None, (evidence, self._justified()))),
+            persistent=session.trust_file is not None,
+        )
+        self._records.flush()
+        began = time.monotonic()
+        answer: Answer = yield Ask(request)
+        self._records.approval(request, answer, time.monotonic() - began)
+        if answer.allows:
+            session.remember(key, answer, decision)
+        else:
+            self._why = f"{answer.ground.why}{f': {answer.why}' if answer.why else ''}"
+        return answer
+
+    def _justified(self) -> str:
+        said = self._call.justification
+        return f"The agent says: {said}" if said else ""
+
+    def offered(self) -> Flow[bool]:
+        """Whether the command may be retried with what it was refused."""
+        found, session = self.offer, self._session
+        assert found is not None
+        lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
+        key = self._key(self._context, found.policy, lines)
+        # No rule and no memory answers for what a command can have made up.
+        trusted = session.trust.find(key, self.assessment, self._context) if found.certain else None
+        decision = decide(
+            self.assessment,
+            Enforced.OUTSIDE,
+            session.approval,
+            trusted=trusted.ground if trusted is not None else None,
+            asked_for=", ".join(lines),
+        )
+        self._step(Event.DENIAL, found, lines)
+        approved = decision.action is Action.ALLOW
+        if decision.action is Action.ASK:
+            evidence = _AGAIN if found.certain else f"{_MESSAGE_ONLY} {_AGAIN}"
+            answer = yield from self.asked(decision, key, lines, evidence)
+            approved, self._not_retried = answer.allows, self._why
+        elif not approved:
+            self._not_retried = str(decision)
+        self._permissions = lines
+        self._step(Event.APPROVED if approved else Event.REFUSED, found, lines)
+        return approved
+
+    def _step(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
+        """A step of an escalation, for the record: whence, by what, and the difference."""
+        session = self._session
+        state = State.RUNNING if event is Event.DENIAL else State.OFFERING
+        step = {
+            "state": str(state),
+            "cause": str(event),
+            "grant": "; ".join(lines),
+            "old_policy": session.digest(self.policy),
+            "new_policy": session.digest(found.policy),
+        }
+        self._records.escalation(step, [f"+ {line}" for line in lines])
+
+    # Running.
+
+    def run(self, policy: SandboxPolicy, attempt: int) -> Flow[Event]:
+        """Runs it once; what came of it as an event."""
+        session, call = self._session, self._call
+        self._attempts = attempt
+        how: RunOptions = {"cwd": self._cwd, "timeout": call.timeout}
+        if self._env:
+            how["env"] = self._env
+        if call.input is not None:
+            how["input"] = call.input
+        try:
+            box = session.boxes.take(policy)
+        except SandboxException as error:
+            return self._over(None, error)
+        seen = session.look(box)
+        try:
+            names, _ = box.variables(self._env or None)
+            self._records.spawn(call.command, self._cwd, box, names, attempt, self._permissions)
+            self._records.flush()
+            try:
+                result = yield Run(box, call.command, how)
+            except SandboxException as error:
+                event = self._over(None, error)
+            else:
+                self._over(result, None)
+                event = self._may_go_on(box, result)
+            if seen is not None:
+                self._records.files(seen.changes())
+        finally:
+            if seen is not None:
+                seen.close()
+            session.boxes.give_back(box)
+        self._records.flush()
+        return event
+
+    def _over(self, result: Result | None, error: SandboxException | None) -> Event:
+        """Notes how an attempt ended."""
+        self._error = error
+        if result is not None:
+            self._result = result
+        self._records.exit(result, error)
+        return Event.FAULT if result is None else Event.END
+
+    def _may_go_on(self, box: Sandbox, result: Result) -> Event:
+        """Whether it is over, or somebody could allow it more."""
+        if result.ok or self._attempts > 1:
+            return Event.END
+        session = self._session
+        left = NO_SANDBOX in self._permissions
+        may_leave = session.may_leave and not left
+        self.offer = offer(result.denials, box.policy, box.resolved, may_leave=may_leave)
+        return Event.DENIAL if self.offer is not None else Event.END
+
+    # What came of it.
+
+    def denied(self) -> ToolResult:
+        """It did not run."""
+        self._records.flush()
+        why = self._why or str(self.decision)
+        return self._told("denied", why)
+
+    def ended(self) -> ToolResult:
+        """It ran, or was to."""
+        if self._error is not None and self._result is None:
+            return self._told("not-started", str(self._error))
+        return self._told("ran")
+
+    def _told(self, status: Any, why: str = "") -> ToolResult:
+        result = self._result
+        return ToolResult(
+            call=self._records.call,
+            status=status,
+            decision=self.decision,
+            assessment=self.assessment,
+            result=result,
+            error=self._error,
+            why=why,
+            attempts=self._attempts,
+            denials=_known(result, self._error),
+            not_retried=self._not_retried,
+        )
+
+
+def grant_lines(grant: Any) -> tuple[str, ...]:
+    """Each step of a grant in words: what approvals are remembered by and people are shown."""
+    return tuple(f"{word} {value}" for word, value in grant.steps)
+
+
+def _known(result: Result | None, error: SandboxException | None) -> tuple[Denial, ...]:
+    if result is not None:
+        return result.denials
+    found: tuple[Denial, ...] = getattr(error, "denials", ())
+    return found

@@ -1,0 +1,335 @@
+"""An agent's session: what all its tool calls have in common, and the drivers of their steps.
+
+A session is a policy with its sandboxes, who is asked, what was approved, and the log. What happens
+to one call stands in ``pipeline``, for an edit in ``editing``; here is what they need, and who does
+what they yield. What a session keeps for itself, its log and the file of approvals, is denied to
+every command: neither may be read or written from inside.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import threading
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sandbox.command.context import Context
+from sandbox.command.rules import Rules
+from sandbox.errors import InvalidArgument
+from sandbox.live import Sandbox
+from sandbox.policy import SandboxPolicy
+from sandbox.presets import MODES
+from sandbox.profile.compose import mode_of
+from sandbox.profile.load import check_paths, load
+from sandbox.profile.values import ApprovalMode, Mode, Profile
+from sandbox.request import existing_directory, working_directory
+from sandbox.result import Weaker
+from sandbox.session.approval import Answer, ApprovalRequest, Choice
+from sandbox.session.approvers import Approver, AsyncApprover, approver_of, ask
+from sandbox.session.boxes import Boxes
+from sandbox.session.decide import (
+    Action,
+    Because,
+    Decision,
+    Enforced,
+    Ground,
+    enforced_of,
+    not_accepted,
+)
+from sandbox.session.deltas import streamed
+from sandbox.session.events import EndRecord, ProfileRow, SessionRecord
+from sandbox.session.keys import Key, digest_of
+from sandbox.session.log import Log
+from sandbox.session.pipeline import Ask, Flow, Run, flow
+from sandbox.session.recorder import Recorder
+from sandbox.session.trust import Trust
+from sandbox.session.trustfile import TrustFile
+from sandbox.session.values import OnDelta, ToolCall, ToolResult
+from sandbox.session.watching import Look, Watching, roots_of
+
+__all__ = ["Session", "call_of", "drive", "process_exec_tool_call"]
+
+T = TypeVar("T")
+
+_KEPT = 64
+_MODES = list(MODES)
+
+
+class Session:
+    """An agent's session. A context manager; ``close`` ends what runs in it.
+
+    - ``profile``: a ``Profile``, a ``SandboxPolicy`` alone, or the name of a profile; None for what
+      is in force in the workspace (``sandbox.load_profile``).
+    - ``workspace``: the directory of the project; default: the working directory.
+    - ``approver``: who is asked: a function, an object with ``ask(request)``, also asynchronous, or
+      None for nobody: then what has to be asked about is denied.
+    - ``approval``: when to ask, in the place of what the profile says.
+    - ``log``: True for the user's log, a directory or a ``Log`` for another one, False for none.
+    - ``trust_file``: where approvals may be kept for later sessions: True for the user's file, or a
+      path. With None nothing outlives the session.
+    - ``changes``: whether it is recorded which files each command created, changed and deleted.
+
+    Threads may share a session, and its calls run at the same time. Raises ``PolicyError`` and
+    ``HostError`` as ``Sandbox`` does, ``Unavailable`` where there can be no log.
+    """
+
+    def __init__(
+        self,
+        profile: Profile | SandboxPolicy | str | None = None,
+        *,
+        workspace: str | os.PathLike[str] | None = None,
+        approver: Approver | AsyncApprover | Callable[[ApprovalRequest], Any] | None = None,
+        approval: ApprovalMode | None = None,
+        log: Log | str | os.PathLike[str] | bool = True,
+        trust_file: str | bool | None = None,
+        changes: bool = True,
+    ) -> None:
+        self.workspace = os.path.realpath(existing_directory(working_directory(workspace)))
+        self.profile = _profile(profile, self.workspace)
+        self.approval = approval or self.profile.approval
+        self.approver = approver_of(approver)
+        self.id = secrets.token_hex(8)
+        self.cwd = self.workspace
+        self._closed = False
+        self._calls = 0
+        self._lock = threading.Lock()
+        self.trust_file = _trust_file(trust_file, self.workspace)
+        self._secret = self.trust_file.secret if self.trust_file else secrets.token_bytes(32)
+        self.trust = Trust(self.workspace, self.trust_file)
+        self.log = _log(log)
+        self.policy = self._kept_apart(self.profile.policy)
+        self._contexts: dict[tuple[Any, ...], Context] = {}
+        self._rules = Rules(self.profile.rules)
+        self.digest = lru_cache(_KEPT)(digest_of)
+        self.boxes = Boxes(self.policy, self.workspace)
+        self._watching = Watching() if changes else None
+        self._finalizer = weakref.finalize(self, self.boxes.close)
+        if self.log is not None:
+            self.log.append(self._begun())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close("" if error is None else f"{type(error).__name__}: {error}")
+
+    def close(self, why: str = "") -> None:
+        """Ends what runs in it and forgets its approvals. Idempotent.
+
+        ``why``: for the record. Raises ``RecordsLost``.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._finalizer()
+        self.trust.clear()
+        if self._watching is not None:
+            self._watching.close()
+        if self.log is not None:
+            self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a run with no sandbox may be asked for."""
+        return self.profile.unsandboxed and not self.policy.unconfined
+
+    def change_directory(self, path: str | os.PathLike[str]) -> str:
+        """Makes a directory that of all further calls that name none, and returns it.
+
+        It grants nothing. Raises ``WorkingDirectoryError``.
+        """
+        self.cwd = existing_directory(os.path.realpath(os.path.join(self.cwd, path)))
+        return self.cwd
+
+    # What the steps of a call need.
+
+    def recorder(self) -> Recorder:
+        """For one call, which is counted. Raises ``InvalidArgument`` for a closed session."""
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument("session", self.id, "was closed")
+            self._calls += 1
+            return Recorder(self, self._calls)
+
+    def directory(self, cwd: str | None) -> str:
+        """Where a call runs."""
+        return self.cwd if cwd is None else os.path.join(self.cwd, cwd)
+
+    def weaker(self) -> tuple[Weaker, ...]:
+        """The parts that are weaker, and that nobody took so."""
+        return not_accepted(self.policy, self.boxes.base.enforcement, self.trust.accepted)
+
+    def enforced(self, asks_more: bool) -> Enforced:
+        """What would be enforced of a call."""
+        return enforced_of(
+            self.policy,
+            self.boxes.base.enforcement,
+            asks_more=asks_more,
+            accepted=self.trust.accepted,
+        )
+
+    def context(self, env: dict[str, str], *, helpers_off: bool) -> Context:
+        """What an assessment has to know about where a command will run."""
+        box = self.boxes.base
+        names, path = box.variables(env or None)
+        key = (names, path, helpers_off)
+        found = self._contexts.get(key)
+        if found is None:
+            if len(self._contexts) >= _KEPT:
+                self._contexts.clear()
+            found = self._contexts[key] = Context(
+                path=tuple(filter(os.path.isabs, path.split(":"))),
+                writable=box.resolved.writable,
+                environment=names,
+                rules=self._rules,
+                git_helpers_off=helpers_off,
+            )
+        return found
+
+    def key_digest(self, policy: SandboxPolicy) -> str:
+        """A policy in what approvals are remembered for."""
+        return self.digest(policy, self._secret)
+
+    def mode_of(self, policy: SandboxPolicy) -> Mode:
+        """The mode that a policy comes to."""
+        return mode_of(policy, "read-only", self.workspace)
+
+    def remember(self, key: Key, answer: Answer, decision: Decision) -> None:
+        """Remembers an answer, and parts that were taken weaker for the session."""
+        self.trust.add(key, answer)
+        if answer.choice is Choice.SESSION and decision.enforced is Enforced.WEAKER:
+            self.trust.accept_weaker(one.part for one in self.weaker())
+
+    def look(self, box: Sandbox) -> Look | None:
+        """A look at what commands in a sandbox may write, before one runs."""
+        if self._watching is None or self.policy.unconfined:
+            return None
+        base = self.boxes.base.resolved
+        writable = (*base.writable, *box.resolved.writable)
+        return self._watching.look(
+            roots_of(writable, {"/", base.tmp, box.resolved.tmp}), whole="/" not in writable
+        )
+
+    def refusal_to_leave(self, decision: Decision) -> Decision:
+        """A decision about a call without a sandbox, where the profile permits none."""
+        because = Because(Ground.OUTSIDE, "the profile has no approval.unsandboxed = true")
+        return Decision(Action.DENY, (because,), decision.enforced)
+
+    def _kept_apart(self, policy: SandboxPolicy) -> SandboxPolicy:
+        """The policy without the session's own files."""
+        if policy.unconfined:
+            return policy
+        if self.log is not None:
+            policy = policy.with_deny(self.log.directory)
+        return policy.with_deny(self.trust_file.path) if self.trust_file else policy
+
+    def _begun(self) -> SessionRecord:
+        from sandbox import __version__
+
+        profile = self.profile
+        files = [one for one in profile.sources if one.file]
+        return SessionRecord(
+            session=self.id,
+            pid=os.getpid(),
+            uid=os.getuid(),
+            user=_user(),
+            workspace=self.workspace,
+            mode=max(profile.mode, self.mode_of(self.policy), key=_MODES.index),
+            approval=self.approval,
+            policy=self.digest(self.policy),
+            profiles=[
+                ProfileRow(layer=one.layer, file=one.file, sha256=one.digest) for one in files
+            ],
+            trusted=profile.trusted,
+            version=__version__,
+        )
+
+
+def process_exec_tool_call(
+    call: ToolCall | str, session: Session, *, on_delta: OnDelta | None = None
+) -> ToolResult:
+    """One tool call of an agent: assessed, decided about, approved, run, retried, recorded.
+
+    ``call``: a ``ToolCall``, or its command alone as shell text. ``on_delta`` is handed each piece
+    of output as it comes. Returns what came of it, also where it was denied or did not start.
+    Raises ``PolicyError`` for a call that means nothing and ``RecordsLost`` when what happens
+    cannot be recorded any more: then the session is over.
+    """
+    return drive(flow(session, call_of(call)), session, on_delta)
+
+
+def call_of(given: ToolCall | str) -> ToolCall:
+    """A call, of a command alone where that is what was given."""
+    return given if isinstance(given, ToolCall) else ToolCall(given)
+
+
+def drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) -> T:
+    """Does what the steps yield, and blocks meanwhile."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            todo = steps.throw(error) if error is not None else steps.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        answer = error = None
+        try:
+            answer = _done(todo, session, on_delta)
+        except BaseException as raised:
+            error = raised
+
+
+def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
+    if isinstance(todo, Ask):
+        return ask(session.approver, todo.request)
+    if on_delta is None:
+        return todo.box.run(todo.args, **todo.how)
+    return streamed(todo.box, todo.args, todo.how, on_delta)
+
+
+def _profile(given: Profile | SandboxPolicy | str | None, workspace: str) -> Profile:
+    """The profile that a session is given, with what the disk has to have."""
+    if isinstance(given, Profile):
+        found = given
+    elif isinstance(given, SandboxPolicy):
+        mode = mode_of(given, "read-only", workspace)
+        found = Profile(given, workspace, mode, "on-escape", False, (), (), ())
+    elif given is None or isinstance(given, str):
+        found = load(given, workspace)
+    else:
+        raise InvalidArgument("profile", given, "is no Profile, policy or name of a profile")
+    check_paths(found)
+    return found
+
+
+def _log(given: Log | str | os.PathLike[str] | bool) -> Log | None:
+    if isinstance(given, Log):
+        return given
+    if isinstance(given, bool):
+        return Log() if given else None
+    return Log(os.fspath(given))
+
+
+def _trust_file(given: str | bool | None, workspace: str) -> TrustFile | None:
+    if given is None or given is False:
+        return None
+    return TrustFile(None if given is True else given, workspace)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""

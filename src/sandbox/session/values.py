@@ -1,0 +1,109 @@
+"""A tool call and what came of it: what an agent's program hands over and gets back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from sandbox.command.verdict import Assessment
+from sandbox.denial import Denial, Grant
+from sandbox.errors import InvalidArgument, SandboxException
+from sandbox.request import POLICY_LIMIT, PolicyLimit
+from sandbox.result import Result
+from sandbox.session.decide import Decision
+from sandbox.session.shown import OUTPUT_MAX, for_model
+
+__all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult"]
+
+Status = Literal["ran", "denied", "not-started"]
+
+
+class Delta(NamedTuple):
+    """A piece of output as it came, for a user interface; it may be half a character."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+OnDelta = Callable[[Delta], object]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One command that an agent wants to have run.
+
+    - ``command``: text for a shell, or the words of an argv.
+    - ``cwd``: where; default: the session's directory. It grants nothing.
+    - ``env``, ``input``, ``timeout`` (seconds; None: no limit; default: the policy's): as for
+      ``sandbox.run``.
+    - ``unsandboxed``, ``grant``: asks for a run without a sandbox, or with more than the policy
+      allows. Both are asked about, and what the policy denies stays denied.
+    - ``justification``: the agent's words for that; shown as such, and nothing is decided by them.
+
+    Raises ``InvalidArgument``: the caller's fault.
+    """
+
+    command: str | Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    input: bytes | str | None = None
+    timeout: float | PolicyLimit | None = POLICY_LIMIT
+    unsandboxed: bool = False
+    grant: Grant | None = None
+    justification: str = ""
+
+    def __post_init__(self) -> None:
+        if self.unsandboxed and self.grant is not None:
+            raise InvalidArgument("grant", self.grant, "goes with a sandbox, and there is none")
+        if not isinstance(self.justification, str):
+            raise InvalidArgument("justification", self.justification, "is no text")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a tool call.
+
+    - ``status``: ``ran``, whatever came of it; ``denied``; ``not-started``: allowed, and then it
+      could not be (``error``).
+    - ``decision``, ``assessment``: why. ``why``: of what did not run, in a sentence.
+    - ``result``: of the last attempt. ``attempts``: 2 when it was retried with more. ``denials``:
+      of the last attempt. ``not_retried``: why it was not, where it could have been.
+    - ``call``: its number in the session, from 1.
+    """
+
+    call: int
+    status: Status
+    decision: Decision
+    assessment: Assessment
+    result: Result | None = None
+    error: SandboxException | None = None
+    why: str = ""
+    attempts: int = 0
+    denials: tuple[Denial, ...] = ()
+    not_retried: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran and ended well."""
+        return self.result is not None and self.result.ok
+
+    @property
+    def exit_status(self) -> int:
+        """As ``Result.exit_status``; 126 for what was denied, the error's for what did not start."""
+        if self.result is not None:
+            return self.result.exit_status
+        return self.error.exit_status if self.error is not None else 126
+
+    @property
+    def text(self) -> str:
+        """For a model: see ``for_model``."""
+        return self.for_model()
+
+    def for_model(self, output: int = OUTPUT_MAX) -> str:
+        """Exit code, duration, what was refused and what would allow it, and the output.
+
+        ``output``: characters of output at the most: its head and its tail are kept. Nothing in it
+        does anything to a terminal.
+        """
+        return for_model(self, output)
