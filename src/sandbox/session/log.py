@@ -69,7 +69,7 @@ class Log:
         self.directory = os.path.abspath(directory or default_directory())
         self._fsync, self._rotate = fsync, rotate
         self._lock = ForkLock()
-        self._lost: RecordsLost | None = None
+        self._lost: tuple[str, str] | None = None  # why, and how to mend it
         self._head, self._wrote = EMPTY, False
         self._forget()
         try:
@@ -99,14 +99,14 @@ class Log:
             return
         with self._lock.held:
             if self._lost is not None:
-                raise self._lost
+                raise RecordsLost(self.directory, *self._lost)
             try:
                 if self._head_file < 0:  # in a forked child
                     self._open()
                 self._locked_append(records[0], parts)
             except (OSError, Wrong, Unavailable) as error:
-                self._lost = RecordsLost(self.directory, _said(error), _mend(error))
-                raise self._lost from error
+                self._lost = (_said(error), _mend(error))
+                raise RecordsLost(self.directory, *self._lost) from error
 
     def close(self) -> None:
         """Brings the records to the disk, unless ``fsync`` is ``never``; nothing is taken after.
@@ -114,17 +114,15 @@ class Log:
         Raises ``RecordsLost`` where the disk has lost them.
         """
         with self._lock.held:
-            failure = None
+            self._lost = self._lost or ("it is closed", "")
             try:
                 if self._head_file >= 0 and self._fsync != "never":
                     os.fsync(self._segment_file)
                     os.fsync(self._head_file)
             except OSError as error:
-                failure = RecordsLost(self.directory, _said(error))
-            self._release()
-            self._lost = self._lost or failure or RecordsLost(self.directory, "it is closed")
-            if failure is not None:
-                raise failure
+                raise RecordsLost(self.directory, _said(error)) from error
+            finally:
+                self._release()
 
     def __enter__(self) -> Self:
         return self
