@@ -153,6 +153,13 @@ LADDER = (
     "handed",
     "children",
     "subprocess",
+    "session",
+    "session.events",
+    "session.lines",
+    "session.segments",
+    "session.mending",
+    "session.log",
+    "session.chain",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",
@@ -172,6 +179,8 @@ LADDER = (
     "cli.debug",
     "cli.run",
     "cli.policy",
+    "cli.records",
+    "cli.log",
     "cli.compile",
     "cli.main",
     "__main__",
@@ -209,6 +218,7 @@ HEAVY = (
     "importlib.metadata",
     "subprocess",
     "sandbox.subprocess",
+    "sandbox.session",
 )
 
 # Headers that declare types, constants and system calls of the kernel.

@@ -10,6 +10,7 @@
     +-- HostError                         the administrator of this machine
     |   +-- Unenforceable                 one part of the policy cannot be enforced here
     |   +-- Unavailable                   the machinery itself is missing
+    |   +-- RecordsLost                   a log of records cannot be written: the session stops
     +-- StartError (OSError)              the author of the command: it never ran
     |   +-- CommandNotFound (FileNotFoundError)
     |   +-- CommandNotExecutable (PermissionError)
@@ -43,6 +44,7 @@ __all__ = [
     "InvalidPath",
     "InvalidProfile",
     "PolicyError",
+    "RecordsLost",
     "SandboxBug",
     "SandboxException",
     "SandboxLost",
@@ -167,6 +169,19 @@ class Unavailable(HostError):
     def __init__(self, what: str, cause: str, mend: str = "") -> None:
         self.what, self.cause, self.mend = what, cause, mend
         super().__init__(_sentence(f"{what} is not available", cause, mend))
+
+
+class RecordsLost(HostError):
+    """What happens can no longer be recorded in ``log``, a directory: nothing more must happen.
+
+    What was recorded before is still there, and no half record behind it.
+    """
+
+    _fields = ("log", "cause", "mend")
+
+    def __init__(self, log: str, cause: str, mend: str = "") -> None:
+        self.log, self.cause, self.mend = log, cause, mend
+        super().__init__(_sentence(f"cannot record in {log!r}", cause, mend))
 
 
 class StartError(SandboxException, OSError):
