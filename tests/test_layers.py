@@ -153,6 +153,12 @@ LADDER = (
     "handed",
     "children",
     "subprocess",
+    "session",
+    "session.decide",
+    "session.prefixes",
+    "session.keys",
+    "session.approval",
+    "session.trust",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",
@@ -172,6 +178,7 @@ LADDER = (
     "cli.debug",
     "cli.run",
     "cli.policy",
+    "cli.trust",
     "cli.compile",
     "cli.main",
     "__main__",
@@ -209,6 +216,7 @@ HEAVY = (
     "importlib.metadata",
     "subprocess",
     "sandbox.subprocess",
+    "sandbox.session",
 )
 
 # Headers that declare types, constants and system calls of the kernel.
