@@ -158,7 +158,10 @@ LADDER = (
     "session.prefixes",
     "session.keys",
     "session.approval",
+    "session.approvers",
+    "session.prompt",
     "session.trust",
+    "session.trustfile",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",

@@ -26,8 +26,9 @@ from sandbox.command.wrappers import SHELLS, WRAPPERS, script_of, unwrap
 from sandbox.paths import clean
 from sandbox.policy import SandboxPolicy
 
-__all__ = ["Key", "Part", "digest_of", "key_of"]
+__all__ = ["NO_SANDBOX", "Key", "Part", "digest_of", "key_of"]
 
+NO_SANDBOX = "no sandbox"  # among permissions: the call runs without one
 _DEPTH_MAX = 8
 # What a shell does itself, of whichever shell: for these no program is looked up.
 _IN_SHELL = names(
