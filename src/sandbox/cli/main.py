@@ -34,6 +34,7 @@ COMMANDS = {
         "policy",
         "The policy in force and where it comes from; checks profiles.",
     ),
+    "trust": ("trust", "What was approved for good: list, add, remove."),
     "debug": ("debug", "Show what a policy compiles to, or run under one mechanism alone."),
     "doctor": ("checkup", "What this host offers, what it lacks, and how to mend it."),
     "bench": ("bench", "What confinement costs on this machine."),
