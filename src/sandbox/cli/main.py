@@ -35,6 +35,7 @@ COMMANDS = {
         "The policy in force and where it comes from; checks profiles.",
     ),
     "log": ("log", "What sessions recorded, and whether somebody changed it."),
+    "trust": ("trust", "What was approved for good: list, add, remove."),
     "debug": ("debug", "Show what a policy compiles to, or run under one mechanism alone."),
     "doctor": ("checkup", "What this host offers, what it lacks, and how to mend it."),
     "bench": ("bench", "What confinement costs on this machine."),

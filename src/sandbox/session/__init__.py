@@ -1,1 +1,1 @@
-"""An agent's session: every tool call goes through it, and what it decides and does is recorded."""
+"""An agent's session: every tool call goes through it; what it decides and does is recorded."""

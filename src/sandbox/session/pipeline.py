@@ -22,7 +22,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.request import RunOptions
 from sandbox.result import Result
 from sandbox.session.approval import Answer, ApprovalRequest, request_of
-from sandbox.session.decide import Action, Decision, Enforced, decide
+from sandbox.session.decide import Action, Decision, Enforced, Ground, decide
 from sandbox.session.escalation import (
     Event,
     Offer,
@@ -69,7 +69,7 @@ def flow(session: Session, call: ToolCall) -> Flow[ToolResult]:
     turn = _Turn(session, call)
     state = next_state(State.ASSESSED, Event(turn.decision.action))
     if state is State.ASKING:
-        answer = yield from turn.asked(turn.decision, turn.key, turn.allows())
+        answer = yield from turn.asked(turn.decision, turn.permissions, turn.allows())
         state = next_state(state, Event.APPROVED if answer.allows else Event.REFUSED)
     if state is State.DENIED:
         return turn.denied()
@@ -94,7 +94,7 @@ class _Turn:
         self._cwd = session.directory(call.cwd)
         self._env: dict[str, str] = dict(call.env or {})
         self.policy = session.policy
-        self._permissions: tuple[str, ...] = ()
+        self.permissions: tuple[str, ...] = ()
         self._ask_more()
         self.offer: Offer | None = None
         self._result: Result | None = None
@@ -110,42 +110,63 @@ class _Turn:
             self._leave()
         elif self._call.grant is not None:
             self.policy = widened(self.policy, self._call.grant)
-            self._permissions = grant_lines(self._call.grant)
+            self.permissions = grant_lines(self._call.grant)
 
     def _leave(self) -> None:
         self.policy = unsandboxed(self._session.policy)
-        self._permissions = (NO_SANDBOX,)
+        self.permissions = (NO_SANDBOX,)
 
     def _assess(self) -> None:
         session, call = self._session, self._call
-        asks_more = bool(self._permissions)
+        asks_more = bool(self.permissions)
         enforced = session.enforced(asks_more)
         confined = enforced is Enforced.FULL and not session.policy.unconfined
         context = session.context(self._env, helpers_off=confined)
         self.assessment = assess_command_safety(call.command, context)
         if confined and self.assessment.verdict is Verdict.SAFE and "git" in str(call.command):
             self._env.update(HELPERS_OFF)  # what the promise of the context rests on
+        self._context = context
         if self.assessment.verdict is Verdict.UNSANDBOXED and session.may_leave and not asks_more:
             self._leave()
-        self.key = self._key(context, self.policy, self._permissions)
-        trusted = session.trust.find(self.key, self.assessment, context)
-        self.decision = decide(
-            self.assessment,
-            enforced,
-            session.approval,
-            may_leave=session.may_leave,
-            trusted=trusted.ground if trusted is not None else None,
-            weaker=session.weaker_parts(),
-            asked_for=", ".join(self._permissions),
-        )
+        self.decision = self._decided(enforced, self.permissions)
         if call.unsandboxed and not session.may_leave and not session.policy.unconfined:
             self.decision = session.refusal_to_leave(self.decision)
-        self._context = context
 
-    def _key(self, context: Any, policy: SandboxPolicy, permissions: tuple[str, ...]) -> Key:
-        digest = self._session.key_digest(policy)
+    def _decided(
+        self, enforced: Enforced, permissions: Sequence[str], *, memory: bool = True
+    ) -> Decision:
+        """The decision; what was approved before is looked at only where somebody would be asked.
+
+        ``memory``: whether it counts at all.
+        """
+        session = self._session
+
+        def decided(trusted: Ground | None) -> Decision:
+            return decide(
+                self.assessment,
+                enforced,
+                session.approval,
+                may_leave=session.may_leave,
+                trusted=trusted,
+                weaker=[one.part for one in session.weaker()],
+                asked_for=", ".join(permissions),
+            )
+
+        first = decided(None)
+        if first.action is not Action.ASK or not memory:
+            return first
+        found = session.trust.find(self._key(permissions), self.assessment, self._context)
+        return first if found is None else decided(found.ground)
+
+    def _key(self, permissions: Sequence[str]) -> Key:
+        """What an answer would be remembered for: variables of the call are part of it."""
+        session = self._session
         return key_of(
-            self._call.command, context, cwd=self._cwd, policy=digest, permissions=permissions
+            self._call.command,
+            self._context,
+            cwd=self._cwd,
+            policy=session.key_digest,
+            permissions=(*permissions, *session.marks(self._call.env)),
         )
 
     # Asking.
@@ -153,16 +174,20 @@ class _Turn:
     def allows(self) -> list[str]:
         """What would be allowed beside the command itself, a line each."""
         if self.decision.enforced is Enforced.OUTSIDE:
-            return list(self._permissions)
+            return list(self.permissions)
         if self.decision.enforced is Enforced.WEAKER:
             return [f"{one.part} is not enforced: {one.cause}" for one in self._session.weaker()]
         return []
 
     def asked(
-        self, decision: Decision, key: Key, allows: Sequence[str], evidence: str = ""
+        self,
+        decision: Decision,
+        permissions: Sequence[str],
+        allows: Sequence[str],
+        evidence: str = "",
     ) -> Flow[Answer]:
         """Somebody's answer to a decision that asks; it is remembered and on record."""
-        session = self._session
+        session, key = self._session, self._key(permissions)
         request = request_of(
             self._call.command,
             self.assessment,
@@ -191,25 +216,17 @@ class _Turn:
         found, session = self.offer, self._session
         assert found is not None
         lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
-        key = self._key(self._context, found.policy, lines)
         # No rule and no memory answers for what a command can have made up.
-        trusted = session.trust.find(key, self.assessment, self._context) if found.certain else None
-        decision = decide(
-            self.assessment,
-            Enforced.OUTSIDE,
-            session.approval,
-            trusted=trusted.ground if trusted is not None else None,
-            asked_for=", ".join(lines),
-        )
+        decision = self._decided(Enforced.OUTSIDE, lines, memory=found.certain)
         self._step(Event.DENIAL, found, lines)
         approved = decision.action is Action.ALLOW
         if decision.action is Action.ASK:
             evidence = _AGAIN if found.certain else f"{_MESSAGE_ONLY} {_AGAIN}"
-            answer = yield from self.asked(decision, key, lines, evidence)
+            answer = yield from self.asked(decision, lines, lines, evidence)
             approved, self._not_retried = answer.allows, self._why
         elif not approved:
             self._not_retried = str(decision)
-        self._permissions = lines
+        self.permissions = lines
         self._step(Event.APPROVED if approved else Event.REFUSED, found, lines)
         return approved
 
@@ -244,7 +261,7 @@ class _Turn:
         seen = session.look(box)
         try:
             names, _ = box.variables(self._env or None)
-            self._records.spawn(call.command, self._cwd, box, names, attempt, self._permissions)
+            self._records.spawn(call.command, self._cwd, box, names, attempt, self.permissions)
             self._records.flush()
             try:
                 result = yield Run(box, call.command, how)
@@ -275,7 +292,7 @@ class _Turn:
         if result.ok or self._attempts > 1:
             return Event.END
         session = self._session
-        left = NO_SANDBOX in self._permissions
+        left = NO_SANDBOX in self.permissions
         may_leave = session.may_leave and not left
         self.offer = offer(result.denials, box.policy, box.resolved, may_leave=may_leave)
         return Event.DENIAL if self.offer is not None else Event.END

@@ -8,13 +8,14 @@ every command: neither may be read or written from inside.
 
 from __future__ import annotations
 
+import hmac
 import os
 import pwd
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -105,7 +106,6 @@ class Session:
         self.policy = self._kept_apart(self.profile.policy)
         self._contexts: dict[tuple[Any, ...], Context] = {}
         self._rules = Rules(self.profile.rules)
-        self.digest = lru_cache(_KEPT)(digest_of)
         self.boxes = Boxes(self.policy, self.workspace)
         self._watching = Watching() if changes else None
         self._finalizer = weakref.finalize(self, self.boxes.close)
@@ -197,9 +197,21 @@ class Session:
             )
         return found
 
-    def key_digest(self, policy: SandboxPolicy) -> str:
-        """A policy in what approvals are remembered for."""
-        return self.digest(policy, self._secret)
+    @cached_property
+    def key_digest(self) -> str:
+        """The session's policy in what approvals are remembered for."""
+        return digest_of(self.profile.policy, self._secret)
+
+    def marks(self, env: Mapping[str, str] | None) -> list[str]:
+        """A call's own variables in what approvals are remembered for; no value can be read there."""
+        return [
+            f"variable {name} {hmac.new(self._secret, value.encode(), 'sha256').hexdigest()[:16]}"
+            for name, value in (env or {}).items()
+        ]
+
+    def digest(self, policy: SandboxPolicy) -> str:
+        """A policy in records."""
+        return _digest(policy)
 
     def mode_of(self, policy: SandboxPolicy) -> Mode:
         """The mode that a policy comes to."""
@@ -208,7 +220,8 @@ class Session:
     def remember(self, key: Key, answer: Answer, decision: Decision) -> None:
         """Remembers an answer, and parts that were taken weaker for the session."""
         self.trust.add(key, answer)
-        if answer.choice is Choice.SESSION and decision.enforced is Enforced.WEAKER:
+        grounds = {one.ground for one in decision.grounds} - {Ground.NOT_SAFE}
+        if answer.choice is Choice.SESSION and grounds == {Ground.WEAKER}:
             self.trust.accept_weaker(one.part for one in self.weaker())
 
     def look(self, box: Sandbox) -> Look | None:
@@ -297,6 +310,11 @@ def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
     if on_delta is None:
         return todo.box.run(todo.args, **todo.how)
     return streamed(todo.box, todo.args, todo.how, on_delta)
+
+
+@lru_cache(_KEPT)
+def _digest(policy: SandboxPolicy) -> str:
+    return digest_of(policy)
 
 
 def _profile(given: Profile | SandboxPolicy | str | None, workspace: str) -> Profile:
