@@ -173,7 +173,6 @@ LADDER = (
     "session.values",
     "session.deltas",
     "session.boxes",
-    "session.changes",
     "session.watching",
     "session.recorder",
     "session.pipeline",

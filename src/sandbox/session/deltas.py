@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import replace
+from dataclasses import fields
 from typing import IO, Any
 
 from sandbox.communicate import Exchange
@@ -69,7 +69,7 @@ def popen_options(how: RunOptions) -> PopenOptions:
     options["stdin"] = PIPE if how.get("input") is not None else DEVNULL
     for name in ("cwd", "env", "timeout"):
         if name in how:
-            options[name] = how[name]  # type: ignore[literal-required]
+            options[name] = how[name]
     return options
 
 
@@ -77,15 +77,16 @@ def with_output(result: Result, out: Kept, err: Kept) -> Result:
     """A result with output that was read here."""
     stdout, out_missing, out_cut = out.result()
     stderr, err_missing, err_cut = err.result()
-    return replace(
-        result,
-        stdout=stdout,
-        stderr=stderr,
-        stdout_truncated=out_missing,
-        stderr_truncated=err_missing,
-        stdout_cut=out_cut,
-        stderr_cut=err_cut,
-    )
+    values = {item.name: getattr(result, item.name) for item in fields(result)}
+    read = {
+        "stdout": stdout,
+        "stderr": stderr,
+        "stdout_truncated": out_missing,
+        "stderr_truncated": err_missing,
+        "stdout_cut": out_cut,
+        "stderr_cut": err_cut,
+    }
+    return Result(**{**values, **read})
 
 
 def streamed(box: Sandbox, args: Args, how: RunOptions, on_delta: OnDelta) -> Result:

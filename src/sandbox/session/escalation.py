@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox.denial import Denial, DenialKind, Grant
-from sandbox.entries import Access, denies_of
+from sandbox.entries import Access, Layer, denies_of
 from sandbox.errors import SandboxException
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access
@@ -148,7 +148,7 @@ def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
     )
 
 
-def _denials_of(policy: SandboxPolicy) -> tuple[tuple[object, ...], ...]:
+def _denials_of(policy: SandboxPolicy) -> tuple[Layer, ...]:
     return tuple(kept for kept in map(denies_of, policy.layers) if kept)
 
 

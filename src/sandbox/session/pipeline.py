@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from sandbox.command.assess import assess_command_safety
 from sandbox.command.git import HELPERS_OFF
-from sandbox.command.verdict import Assessment, Verdict
+from sandbox.command.verdict import Verdict
 from sandbox.denial import Denial
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
@@ -65,7 +65,7 @@ Flow = Generator[Ask | Run, Any, T]
 
 
 def flow(session: Session, call: ToolCall) -> Flow[ToolResult]:
-    """The steps of one call. Raises ``PolicyError`` for a call that means nothing, ``RecordsLost``."""
+    """The steps of one call. Raises as ``process_exec_tool_call``."""
     turn = _Turn(session, call)
     state = next_state(State.ASSESSED, Event(turn.decision.action))
     if state is State.ASKING:
@@ -204,7 +204,8 @@ class _Turn:
         if answer.allows:
             session.remember(key, answer, decision)
         else:
-            self._why = f"{answer.ground.why}{f': {answer.why}' if answer.why else ''}"
+            said = answer.why if answer.why != answer.ground.why else ""
+            self._why = f"{answer.ground.why}: {said}" if said else answer.ground.why
         return answer
 
     def _justified(self) -> str:
@@ -213,7 +214,7 @@ class _Turn:
 
     def offered(self) -> Flow[bool]:
         """Whether the command may be retried with what it was refused."""
-        found, session = self.offer, self._session
+        found = self.offer
         assert found is not None
         lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
         # No rule and no memory answers for what a command can have made up.
@@ -245,7 +246,7 @@ class _Turn:
 
     # Running.
 
-    def run(self, policy: SandboxPolicy, attempt: int) -> Flow[Event]:
+    def run(self, policy: SandboxPolicy, attempt: Literal[1, 2]) -> Flow[Event]:
         """Runs it once; what came of it as an event."""
         session, call = self._session, self._call
         self._attempts = attempt
@@ -307,6 +308,7 @@ class _Turn:
 
     def ended(self) -> ToolResult:
         """It ran, or was to."""
+        self._records.flush()
         if self._error is not None and self._result is None:
             return self._told("not-started", str(self._error))
         return self._told("ran")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from sandbox.command.verdict import Assessment
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
-from sandbox.policy import SandboxPolicy
 from sandbox.request import encode_words
 from sandbox.result import Result
 from sandbox.session.approval import Answer, ApprovalRequest
@@ -90,9 +89,7 @@ class Recorder:
 
     def escalation(self, step: Mapping[str, Any], difference: Sequence[str]) -> None:
         """A step on the way to a retry."""
-        self._gathered.append(
-            EscalationRecord(**self._about, **step, difference=list(difference))
-        )
+        self._gathered.append(EscalationRecord(**self._about, **step, difference=list(difference)))
 
     def spawn(
         self,

@@ -203,7 +203,7 @@ class Session:
         return digest_of(self.profile.policy, self._secret)
 
     def marks(self, env: Mapping[str, str] | None) -> list[str]:
-        """A call's own variables in what approvals are remembered for; no value can be read there."""
+        """A call's own variables in what approvals are remembered for, without their values."""
         return [
             f"variable {name} {hmac.new(self._secret, value.encode(), 'sha256').hexdigest()[:16]}"
             for name, value in (env or {}).items()

@@ -20,7 +20,9 @@ __all__ = ["OUTPUT_MAX", "for_model", "harmless", "shortened"]
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
 _DENIALS_MAX = 8
 # Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST.
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+)
 
 
 def harmless(text: str) -> str:
@@ -29,14 +31,22 @@ def harmless(text: str) -> str:
     Escape sequences are left out; other control, invisible and bidirectional characters are
     written out. Newlines and tabs stay; of a line that was overwritten (``\\r``) the last part.
     """
-    if text.isascii() and "\x1b" not in text and text.replace("\n", "").replace("\t", "").isprintable():
+    if (
+        text.isascii()
+        and "\x1b" not in text
+        and text.replace("\n", "").replace("\t", "").isprintable()
+    ):
         return text
     text = _SEQUENCE.sub("", text).replace("\r\n", "\n")
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    if text.replace("\n", "").replace("\t", "").isprintable():
+    if _is_plain(text):
         return text
     return "".join([c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text])
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
 
 
 def _escaped(character: str) -> str:

@@ -90,7 +90,7 @@ class ToolResult:
 
     @property
     def exit_status(self) -> int:
-        """As ``Result.exit_status``; 126 for what was denied, the error's for what did not start."""
+        """As ``Result.exit_status``; 126 for what was denied, else the error's."""
         if self.result is not None:
             return self.result.exit_status
         return self.error.exit_status if self.error is not None else 126

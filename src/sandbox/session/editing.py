@@ -1,0 +1,234 @@
+"""File edits on the way that commands take: planned, decided about, approved, done, recorded.
+
+An edit is done with the rights that a command would have, so what the policy refuses is refused by
+the same walls. What was refused may be done once more with the narrowest wider policy, after
+approval, as a command is retried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox.command.verdict import Assessment, Cause, Reason
+from sandbox.denial import Denial
+from sandbox.errors import InvalidArgument
+from sandbox.live import Sandbox
+from sandbox.session.approval import Answer, ApprovalRequest, Choice, visible
+from sandbox.session.decide import Action, Decision, Enforced, decide
+from sandbox.session.edit import Edit, planned
+from sandbox.session.escalation import Event, Offer, State, next_state, offer
+from sandbox.session.keys import Key
+from sandbox.session.perform import Failure, Performed, Written, denial_of, perform, reading
+from sandbox.session.pipeline import Ask, Flow, grant_lines
+from sandbox.session.shown import denial_text, harmless
+
+if TYPE_CHECKING:
+    from sandbox.session.session import Session
+
+__all__ = ["EditResult", "edit_flow"]
+
+
+@dataclass(frozen=True, slots=True)
+class EditResult:
+    """What came of an edit.
+
+    - ``done``: the files that were created, changed and deleted. ``failure``: where it ended, else
+      None; what was done before that was put back, but for the paths in ``left``.
+    - ``why``: of an edit that was denied or does not fit what is there, in a sentence.
+    - ``denials``: what the policy refused, and what would allow it. ``attempts``: 2 when it was
+      tried again with more.
+    """
+
+    call: int
+    decision: Decision
+    done: tuple[Written, ...] = ()
+    failure: Failure | None = None
+    left: tuple[str, ...] = ()
+    why: str = ""
+    denials: tuple[Denial, ...] = ()
+    attempts: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it was done."""
+        return not self.why and self.failure is None
+
+    @property
+    def text(self) -> str:
+        """For a model: what was done, or why it was not and what would allow it."""
+        lines = [f"{one.change.capitalize()}: {harmless(one.path)}" for one in self.done]
+        if self.failure is not None:
+            lines = [f"Not done: {harmless(self.failure.path)}: {harmless(self.failure.cause)}"]
+            lines += [f"Could not be put back: {harmless(path)}" for path in self.left]
+        if self.why:
+            lines.append(f"Denied: {harmless(self.why)}" if not self.attempts else harmless(self.why))
+        lines += [denial_text(one) for one in self.denials]
+        return "\n".join(lines or ["Nothing to be done: that is what is there"])
+
+
+def edit_flow(session: Session, edit: Edit) -> Flow[EditResult]:
+    """The steps of one edit. Raises ``InvalidArgument`` for one that does not fit what is there."""
+    turn = _EditTurn(session, edit)
+    state = next_state(State.ASSESSED, Event(turn.decision.action))
+    if state is State.ASKING:
+        allowed = yield from turn.asked(turn.decision, ())
+        state = next_state(state, Event.APPROVED if allowed else Event.REFUSED)
+    if state is State.DENIED:
+        return turn.ended()
+    state = next_state(state, turn.run(session.boxes.base))
+    if state is State.OFFERING:
+        allowed = yield from turn.offered()
+        state = next_state(state, Event.APPROVED if allowed else Event.REFUSED)
+    if state is State.RETRYING:
+        turn.run_again()
+    return turn.ended()
+
+
+class _EditTurn:
+    """One edit on its way. Made, it is assessed and decided about."""
+
+    def __init__(self, session: Session, edit: Edit) -> None:
+        self._session, self._edit = session, edit
+        self._records = session.recorder()
+        self._cwd = session.cwd
+        self._name = f"{edit.action} {edit.path}".rstrip()
+        self._assessment = Assessment.of([Cause(Reason.EDITS, 0, len(self._name))])
+        self._performed: Performed | None = None
+        self._offer: Offer | None = None
+        self._denial: Denial | None = None
+        self._why = ""
+        self._attempts = 0
+        self.decision = self._decided(session.enforced(asks_more=False), ())
+        self._records.assessment(
+            f"edit: {self._name}", self._cwd, self._assessment, self.decision
+        )
+
+    def _decided(self, enforced: Enforced, lines: tuple[str, ...]) -> Decision:
+        session = self._session
+        weaker = [one.part for one in session.weaker()]
+
+        def decided(trusted: bool) -> Decision:
+            found = session.trust.find_exact(self._key(lines)) if trusted else None
+            return decide(
+                self._assessment,
+                enforced,
+                session.approval,
+                trusted=found.ground if found is not None else None,
+                weaker=weaker,
+                asked_for=", ".join(lines),
+            )
+
+        first = decided(False)
+        return decided(True) if first.action is Action.ASK else first
+
+    def _key(self, lines: tuple[str, ...]) -> Key:
+        """What an answer is remembered for: edits of this kind of this file (or this one patch)."""
+        edit, session = self._edit, self._session
+        what = edit.path or edit.text.decode("utf-8", "backslashreplace")
+        text = f"{edit.action} {what}"
+        programs = ("apply_edit",)
+        return Key(
+            (), (), text, "", programs, self._cwd, session.key_digest, lines, (), False
+        )  # fmt: skip
+
+    # Asking.
+
+    def asked(self, decision: Decision, lines: tuple[str, ...]) -> Flow[bool]:
+        """Whether somebody allows it; remembered and on record."""
+        session = self._session
+        body = self._edit.text.decode("utf-8", "backslashreplace")
+        request = ApprovalRequest(
+            command=visible(f"{self._name}\n{body}".rstrip()),
+            cwd=visible(self._cwd),
+            verdict=self._assessment.verdict,
+            reasons=(),
+            grounds=decision.grounds,
+            allows=tuple(visible(line) for line in lines),
+            evidence="",
+            offers=(Choice.DENY, Choice.ONCE, Choice.SESSION),
+        )
+        self._records.flush()
+        began = time.monotonic()
+        answer: Answer = yield Ask(request)
+        self._records.approval(request, answer, time.monotonic() - began)
+        if answer.allows:
+            session.remember(self._key(lines), answer, decision)
+        else:
+            self._why = answer.ground.why
+        return answer.allows
+
+    def offered(self) -> Flow[bool]:
+        """Whether it may be tried again with what it was refused."""
+        found = self._offer
+        assert found is not None and found.grant is not None
+        lines = grant_lines(found.grant)
+        decision = self._decided(Enforced.OUTSIDE, lines)
+        self._records.escalation(self._session.step(Event.DENIAL, found, lines), lines)
+        allowed = decision.action is Action.ALLOW
+        if decision.action is Action.ASK:
+            allowed = yield from self.asked(decision, lines)
+        elif not allowed:
+            self._why = str(decision)
+        event = Event.APPROVED if allowed else Event.REFUSED
+        self._records.escalation(self._session.step(event, found, lines), lines)
+        return allowed
+
+    # Doing.
+
+    def run(self, box: Sandbox) -> Event:
+        """Does it in a sandbox; what came of it as an event."""
+        self._attempts += 1
+        self._records.flush()
+        self._denial = None
+        try:
+            changes = planned(self._edit, reading(box, self._cwd))
+        except OSError as error:
+            path = str(error.filename or self._edit.path)
+            self._denial = denial_of(box, path, "read", error, self._cwd)
+            cause = error.strerror or str(error)
+            self._performed = Performed((), Failure(path, error.errno or 0, cause, self._denial))
+        else:
+            self._performed = perform(box, changes, self._cwd)
+            failure = self._performed.failure
+            self._denial = failure.denial if failure is not None else None
+        self._note()
+        if self._denial is None or self._attempts > 1:
+            return Event.END
+        self._offer = offer((self._denial,), box.policy, box.resolved)
+        return Event.DENIAL if self._offer is not None else Event.END
+
+    def run_again(self) -> None:
+        """Does it under the wider policy."""
+        assert self._offer is not None
+        boxes = self._session.boxes
+        box = boxes.take(self._offer.policy)
+        try:
+            next_state(State.RETRYING, self.run(box))
+        finally:
+            boxes.give_back(box)
+
+    def _note(self) -> None:
+        performed = self._performed
+        assert performed is not None
+        for one in performed.done:
+            self._records.edit(self._edit, one, performed.failure)
+        if performed.failure is not None and not performed.done:
+            self._records.edit(self._edit, None, performed.failure)
+
+    def ended(self) -> EditResult:
+        """What came of it."""
+        self._records.flush()
+        performed = self._performed or Performed(())
+        why = self._why or (str(self.decision) if self._performed is None else "")
+        return EditResult(
+            call=self._records.call,
+            decision=self.decision,
+            done=performed.done if performed.failure is None else (),
+            failure=performed.failure,
+            left=performed.left,
+            why=why,
+            denials=(self._denial,) if self._denial is not None else (),
+            attempts=self._attempts,
+        )
