@@ -153,6 +153,12 @@ LADDER = (
     "handed",
     "children",
     "subprocess",
+    "session",
+    "session.lines",
+    "session.patch",
+    "session.envelope",
+    "session.edit",
+    "session.changes",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",

@@ -1,0 +1,1 @@
+"""The agent's session: every tool call goes through it."""
