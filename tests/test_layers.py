@@ -158,6 +158,7 @@ LADDER = (
     "session.patch",
     "session.envelope",
     "session.edit",
+    "session.perform",
     "session.changes",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",

@@ -120,7 +120,7 @@ def test_nonsense_is_refused_with_the_right_error_or_applied(lines: list[str]) -
         try:
             apply(text, reading(files))
         except InvalidArgument as error:
-            assert error.name == "patch"
+            assert error.name == "edit"
 
 
 GIT = shutil.which("git")
@@ -187,6 +187,21 @@ def test_an_executable_is_made_one() -> None:
     text = f"{head}--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+#!/bin/sh\n"
     (change,) = apply_patch(text, reading({}))
     assert (change.path, change.mode, change.before) == ("x", 0o755, None)
+
+
+def test_what_has_no_hunk_is_not_lost_before_a_plain_section() -> None:
+    plain = diff(b"a\n", b"b\n").decode()
+    for name in ("e", '"\\303\\274"', "a b"):
+        both = f'"a/{name[1:]} "b/{name[1:]}' if name[0] == '"' else f"a/{name} b/{name}"
+        text = f"diff --git {both}\nnew file mode 100644\nindex 0..e\n{plain}"
+        assert patched(text, {"x": b"a\n"}) == {
+            "x": b"b\n",
+            "\u00fc" if name[0] == '"' else name: b"",
+        }
+    text = f"diff --git a/o b/n\nrename from o\nrename to n\n{plain}"
+    assert patched(text, {"x": b"a\n", "o": b"1"}) == {"x": b"b\n", "n": b"1"}
+    with pytest.raises(InvalidArgument, match="say otherwise"):
+        patched(text.replace("b/x", "b/n"), {"x": b"a\n", "o": b"1"})
 
 
 def test_two_sections_for_a_file_are_applied_one_after_the_other() -> None:
@@ -271,7 +286,7 @@ def test_the_error_names_the_file_the_hunk_and_what_stands_there() -> None:
     with pytest.raises(InvalidArgument) as caught:
         patched(text, {"src/f.py": b"1\n2\nother\n4\n"})
     assert str(caught.value) == (
-        "patch='src/f.py': hunk 1 (@@ -1,4 +1,4 @@) matches nowhere: "
+        "edit='src/f.py': hunk 1 (@@ -1,4 +1,4 @@) matches nowhere: "
         "'3' is expected at line 3, and 'other' is there"
     )
 

@@ -39,17 +39,17 @@ class Change(NamedTuple):
 
 def refusal(path: str, cause: str, mend: str = "") -> InvalidArgument:
     """The error for what a patch says of a path; the caller raises."""
-    return InvalidArgument("patch", path or "...", cause, mend)
+    return InvalidArgument("edit", path or "...", cause, mend)
 
 
 def checked(text: str | bytes) -> list[bytes]:
     """The lines of a patch, the last with a newline, too. Raises ``InvalidArgument``."""
     if not isinstance(text, (str, bytes)):
-        raise InvalidArgument("patch", text, "is neither text nor bytes")
+        raise InvalidArgument("edit", text, "is neither text nor bytes")
     try:
         data = text.encode() if isinstance(text, str) else text
     except UnicodeError:
-        raise InvalidArgument("patch", "...", "contains a surrogate") from None
+        raise InvalidArgument("edit", "...", "contains a surrogate") from None
     if len(data) > TEXT_MAX:
         raise refusal("", f"is {len(data)} bytes long, more than {TEXT_MAX}", "several patches")
     return _lines_of(data if data.endswith(b"\n") else data + b"\n")

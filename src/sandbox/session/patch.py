@@ -18,7 +18,7 @@ from sandbox.session.lines import Change, Draft, Read, Source, checked, named, r
 __all__ = ["apply_patch"]
 
 _HEADER = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_GIT_NAMES = re.compile(rb"a/(.+) b/\1")
+_GIT_NAMES = re.compile(rb'a/(.+) b/\1|"a/(.+)" "b/\2"|(.+) \3')
 _ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-3][0-7]{2})')
 _ESCAPES = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 _NOWHERE = b"/dev/null"
@@ -177,7 +177,8 @@ class _Parser:
         section = _Section(is_git=True)
         names = _GIT_NAMES.fullmatch(line.removeprefix(b"diff --git "))
         if names is not None:
-            section.old = section.new = named(names[1])
+            name = names[1] or names[3] or _unquoted(b'"%b"' % names[2])
+            section.old = section.new = named(name)
         self._found.append(section)
 
     def _name(self, line: bytes) -> None:
@@ -187,18 +188,18 @@ class _Parser:
                 "", f"line {self._at + 1}: no line '+++ path' stands behind {shown(line)}"
             )
         old, new = _names(line[4:], after[4:])
-        if not self._found or self._found[-1].is_named or not self._found[-1].is_git:
+        section = self._found[-1] if self._found else _Section()
+        known = {section.old, section.new} - {None}
+        is_its_own = section.is_git and not section.is_named
+        if not is_its_own or (known and known.isdisjoint((old, new))):
             self._end()
-            self._found.append(_Section())
-        section = self._found[-1]
+            section = _Section()
+            self._found.append(section)
         if section.is_moved and (old, new) != (section.old, section.new):
-            raise refusal(
-                section.path, "is renamed, and the lines '---' and '+++' name other files"
-            )
+            raise refusal(section.path, "is renamed, and the lines '---' and '+++' say otherwise")
         if not section.is_moved and None not in (old, new) and old != new:
-            raise refusal(
-                new or "", f"is {old!r} in the line '---'", "'rename from' and 'rename to'"
-            )
+            cause = f"is {old!r} in the line '---'"
+            raise refusal(new or "", cause, "the lines 'rename from' and 'rename to'")
         section.old, section.new, section.is_named = old, new, True
         self._at += 1
 
