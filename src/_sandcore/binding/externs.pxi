@@ -325,7 +325,7 @@ cdef extern from "notices.h" nogil:
         int32_t number
         int32_t is_of_itself
     int notices_open()
-    int notices_watch(int fd, const char *path)
+    int notices_watch(int fd, const char *path, int of_contents)
     int notices_forget(int fd, int32_t number)
     long notices_take(int fd, notice *out, size_t most)
 

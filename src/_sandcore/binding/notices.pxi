@@ -22,10 +22,11 @@ cdef class Notices:
         if self.fd >= 0:
             close(self.fd)
 
-    def watch(self, bytes path not None):
+    def watch(self, bytes path not None, *, bint contents=False):
         """The number of a directory from now on, the same for the same one. OSError where it cannot be
-        read, or when the user watches too many."""
-        cdef int number = notices_watch(self.fd, path)
+        read, or when the user watches too many. ``contents``: of what is written into its files,
+        and of modes, too."""
+        cdef int number = notices_watch(self.fd, path, contents)
         if number < 0:
             raise OSError(-number, strerror(-number))
         return number

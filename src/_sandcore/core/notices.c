@@ -10,6 +10,7 @@
 
 enum {
     OF_NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO,
+    OF_CONTENTS = IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB,
     OF_ITSELF = IN_MOVE_SELF | IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED,
     NAME_BYTES = 256,
 };
@@ -19,9 +20,10 @@ int notices_open(void)
     return (int)SYS_1(SYS_inotify_init1, IN_NONBLOCK | IN_CLOEXEC);
 }
 
-int notices_watch(int fd, const char *path)
+int notices_watch(int fd, const char *path, int of_contents)
 {
     uint32_t wanted = OF_NAMES | IN_MOVE_SELF | IN_DELETE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
+    wanted |= of_contents ? OF_CONTENTS : 0;
     return (int)SYS_3(SYS_inotify_add_watch, fd, path, wanted);
 }
 

@@ -2,7 +2,8 @@
  * that the directory itself went away (inotify(7)).
  *
  * It is told when the change is done, before the call that made it returns. File systems that are
- * changed elsewhere tell of nothing, and what is written into a file is not asked for. */
+ * changed elsewhere tell of nothing. What is written into files, and their modes, are told where that
+ * is asked for; what is written through a mapping, when the last fd and mapping of it are gone. */
 #ifndef SANDCORE_NOTICES_H
 #define SANDCORE_NOTICES_H
 
@@ -21,7 +22,7 @@ int notices_open(void);
 
 /* The number of a directory from now on, the same for the same one, or a negative errno: EACCES
  * where it may be passed and not read, ENOSPC when the user watches too many. */
-int notices_watch(int fd, const char *path);
+int notices_watch(int fd, const char *path, int of_contents);
 
 int notices_forget(int fd, int32_t number);
 

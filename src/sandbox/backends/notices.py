@@ -19,7 +19,7 @@ from contextlib import suppress
 import _sandcore
 from sandbox.locks import ForkLock
 
-__all__ = ["Watch", "pays"]
+__all__ = ["Contents", "Watch", "pays"]
 
 _asked = itertools.count()
 _EARLY = 16  # times that looking is cheaper than what being told costs at the end
@@ -68,6 +68,48 @@ class Watch:
     def changed(self, since: int) -> list[str]:
         """The directories in which names changed after so much was told."""
         return [path for path, count in [*self._news.of_names.items()] if count > since]
+
+
+class Contents:
+    """Hears that anything changes in directories: names, what is written into files, their modes.
+
+    It has a place of its own (OSError where there is none), since it is told of every write. Not
+    told: what is written through a mapping, or by a name in another directory (a hard link), and
+    flags of ``chattr``. For one thread at a time; to a forked copy it is as if everything changed.
+    """
+
+    __slots__ = ("_notices", "_numbers", "_owner")
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._notices = _sandcore.Notices()
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is not a forked copy."""
+        return self._owner == os.getpid()
+
+    def listen(self, fd: int, key: tuple[int, ...]) -> None:
+        """Begins with a directory, if it is not known by its device and inode. Raises OSError."""
+        if key not in self._numbers:
+            place = f"/proc/self/fd/{fd}/.".encode()
+            self._numbers[key] = self._notices.watch(place, contents=True)
+
+    def keep(self, keys: Iterable[tuple[int, ...]]) -> None:
+        """No more of all others."""
+        for key in self._numbers.keys() - keys:
+            self._notices.forget(self._numbers.pop(key))
+
+    def heard(self) -> bool:
+        """Whether anything changed since the last time, or may have."""
+        if not self.is_own:
+            return True
+        told = self._notices.take()
+        gone = {number for number, of_itself in told if of_itself}
+        if gone:  # the numbers may be another directory's by now
+            self._numbers = {key: n for key, n in self._numbers.items() if n not in gone}
+        return bool(told)
 
 
 class _Teller:
