@@ -153,7 +153,6 @@ LADDER = (
     "handed",
     "children",
     "subprocess",
-    "session",
     "session.events",
     "session.lines",
     "session.segments",
@@ -185,6 +184,7 @@ LADDER = (
     "session.editing",
     "session.session",
     "session.aio",
+    "session",
     "",  # the package itself: re-exports what is below, and the command line is above it
     "cli",
     "cli.text",

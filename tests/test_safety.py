@@ -69,7 +69,8 @@ def test_a_cause_names_its_part_of_the_command(
 
 def test_each_reason_has_a_case_a_verdict_and_a_sentence() -> None:
     of_rules = {Reason.RULE_ALLOWS, Reason.RULE_ASKS, Reason.RULE_FORBIDS}
-    others = {Reason.ENVIRONMENT, Reason.GIT_HELPERS}  # in test_safety_cases.py
+    # In test_safety_cases.py; of edits, in test_session_edits.py.
+    others = {Reason.ENVIRONMENT, Reason.GIT_HELPERS, Reason.EDITS}
     assert {reason for reason, _, _ in REASONS} | of_rules | others == set(Reason)
     for reason in Reason:
         assert reason.verdict in Verdict and len(reason.why) > 10 and str(reason) == reason.value

@@ -65,6 +65,7 @@ class Reason(StrEnum):
     PROGRAM = "program", Verdict.UNKNOWN, "a program of which nothing is known"
     OPTION = "option", Verdict.UNKNOWN, "an option or operand not known to be harmless"
     WRAPPER = "wrapper", Verdict.UNKNOWN, "what starts the program changes how it runs"
+    EDITS = "edits", Verdict.UNKNOWN, "it changes files by itself, and not by a command"
     GIT_HELPERS = "git-helpers", Verdict.UNKNOWN, "the repository may name helpers that git runs"
 
     PRIVILEGES = "privileges", Verdict.UNSANDBOXED, "it wants the rights of another user"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandbox.errors import InvalidArgument
-from sandbox.session.envelope import apply_envelope, is_envelope
 from sandbox.session.drafts import Change, Draft, Read, Source, named, refusal, shown
+from sandbox.session.envelope import apply_envelope, is_envelope
 from sandbox.session.patch import apply_patch
 
 __all__ = ["Action", "Edit", "planned"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.command.verdict import Assessment, Cause, Reason
 from sandbox.denial import Denial
-from sandbox.errors import InvalidArgument
+from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
 from sandbox.session.approval import Answer, ApprovalRequest, Choice, visible
 from sandbox.session.decide import Action, Decision, Enforced, decide
@@ -63,7 +63,9 @@ class EditResult:
             lines = [f"Not done: {harmless(self.failure.path)}: {harmless(self.failure.cause)}"]
             lines += [f"Could not be put back: {harmless(path)}" for path in self.left]
         if self.why:
-            lines.append(f"Denied: {harmless(self.why)}" if not self.attempts else harmless(self.why))
+            lines.append(
+                f"Denied: {harmless(self.why)}" if not self.attempts else harmless(self.why)
+            )
         lines += [denial_text(one) for one in self.denials]
         return "\n".join(lines or ["Nothing to be done: that is what is there"])
 
@@ -101,9 +103,7 @@ class _EditTurn:
         self._why = ""
         self._attempts = 0
         self.decision = self._decided(session.enforced(asks_more=False), ())
-        self._records.assessment(
-            f"edit: {self._name}", self._cwd, self._assessment, self.decision
-        )
+        self._records.assessment(f"edit: {self._name}", self._cwd, self._assessment, self.decision)
 
     def _decided(self, enforced: Enforced, lines: tuple[str, ...]) -> Decision:
         session = self._session
@@ -165,14 +165,14 @@ class _EditTurn:
         assert found is not None and found.grant is not None
         lines = grant_lines(found.grant)
         decision = self._decided(Enforced.OUTSIDE, lines)
-        self._records.escalation(self._session.step(Event.DENIAL, found, lines), lines)
+        self._records.escalation(Event.DENIAL, found, lines)
         allowed = decision.action is Action.ALLOW
         if decision.action is Action.ASK:
             allowed = yield from self.asked(decision, lines)
         elif not allowed:
             self._why = str(decision)
         event = Event.APPROVED if allowed else Event.REFUSED
-        self._records.escalation(self._session.step(event, found, lines), lines)
+        self._records.escalation(event, found, lines)
         return allowed
 
     # Doing.
@@ -203,7 +203,11 @@ class _EditTurn:
         """Does it under the wider policy."""
         assert self._offer is not None
         boxes = self._session.boxes
-        box = boxes.take(self._offer.policy)
+        try:
+            box = boxes.take(self._offer.policy)
+        except SandboxException as error:
+            self._why = f"it could not be tried again: {error}"
+            return
         try:
             next_state(State.RETRYING, self.run(box))
         finally:

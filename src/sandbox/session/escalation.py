@@ -173,12 +173,16 @@ def _needed(steps: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], 
 
 
 def _survives(grant: Grant, resolved: ResolvedPolicy) -> bool:
-    """Whether nothing of a grant lies in what is denied, by an entry or as a secret."""
+    """Whether all of a grant can be had: it is there, and no entry denies it, nor is it a secret."""
     return all(
-        word != "allow-secret"
-        and not (word in _PATH_STEPS and _lies_in_denied(str(value), resolved))
+        word != "allow-secret" and (word not in _PATH_STEPS or _can_be_had(str(value), resolved))
         for word, value in grant.steps
     )
+
+
+def _can_be_had(path: str, resolved: ResolvedPolicy) -> bool:
+    # What is missing cannot be granted: a protected name that does not exist yet, say.
+    return os.path.exists(path) and not _lies_in_denied(path, resolved)
 
 
 def _is_denied(denial: Denial, resolved: ResolvedPolicy) -> bool:

@@ -219,7 +219,7 @@ class _Turn:
         lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
         # No rule and no memory answers for what a command can have made up.
         decision = self._decided(Enforced.OUTSIDE, lines, memory=found.certain)
-        self._step(Event.DENIAL, found, lines)
+        self._records.escalation(Event.DENIAL, found, lines)
         approved = decision.action is Action.ALLOW
         if decision.action is Action.ASK:
             evidence = _AGAIN if found.certain else f"{_MESSAGE_ONLY} {_AGAIN}"
@@ -228,21 +228,9 @@ class _Turn:
         elif not approved:
             self._not_retried = str(decision)
         self.permissions = lines
-        self._step(Event.APPROVED if approved else Event.REFUSED, found, lines)
+        event = Event.APPROVED if approved else Event.REFUSED
+        self._records.escalation(event, found, lines)
         return approved
-
-    def _step(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
-        """A step of an escalation, for the record: whence, by what, and the difference."""
-        session = self._session
-        state = State.RUNNING if event is Event.DENIAL else State.OFFERING
-        step = {
-            "state": str(state),
-            "cause": str(event),
-            "grant": "; ".join(lines),
-            "old_policy": session.digest(self.policy),
-            "new_policy": session.digest(found.policy),
-        }
-        self._records.escalation(step, [f"+ {line}" for line in lines])
 
     # Running.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from sandbox.command.verdict import Assessment
@@ -12,7 +12,10 @@ from sandbox.live import Sandbox
 from sandbox.request import encode_words
 from sandbox.result import Result
 from sandbox.session.approval import Answer, ApprovalRequest
+from sandbox.session.changes import FileChanges
 from sandbox.session.decide import Decision
+from sandbox.session.edit import Action, Edit
+from sandbox.session.escalation import Event, Offer, State
 from sandbox.session.events import (
     ApprovalRecord,
     AssessmentRecord,
@@ -21,6 +24,7 @@ from sandbox.session.events import (
     EditRecord,
     EscalationRecord,
     ExitRecord,
+    FileRow,
     FilesRecord,
     OutputRow,
     PathList,
@@ -29,6 +33,7 @@ from sandbox.session.events import (
     UsageRow,
 )
 from sandbox.session.keys import NO_SANDBOX
+from sandbox.session.perform import Failure, Written
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
@@ -36,6 +41,13 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _DENIALS_MAX = 100
+_ACTIONS: dict[Action, Literal["create", "replace", "delete", "patch"]] = {
+    Action.CREATE: "create",
+    Action.REPLACE: "replace",
+    Action.REPLACE_TEXT: "replace",
+    Action.DELETE: "delete",
+    Action.PATCH: "patch",
+}
 
 
 class Recorder:
@@ -87,9 +99,21 @@ class Recorder:
             )
         )
 
-    def escalation(self, step: Mapping[str, Any], difference: Sequence[str]) -> None:
-        """A step on the way to a retry."""
-        self._gathered.append(EscalationRecord(**self._about, **step, difference=list(difference)))
+    def escalation(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
+        """A step on the way to a retry: whence, by what, and how the policies differ."""
+        session = self._session
+        state = State.RUNNING if event is Event.DENIAL else State.OFFERING
+        self._gathered.append(
+            EscalationRecord(
+                **self._about,
+                state=str(state),
+                cause=str(event),
+                grant="; ".join(lines),
+                difference=[f"+ {line}" for line in lines],
+                old_policy=session.digest(session.policy),
+                new_policy=session.digest(found.policy),
+            )
+        )
 
     def spawn(
         self,
@@ -158,7 +182,7 @@ class Recorder:
             )
         )
 
-    def files(self, found: Any) -> None:
+    def files(self, found: FileChanges) -> None:
         """What a command created, changed and deleted below the roots."""
         self._gathered.append(
             FilesRecord(
@@ -171,9 +195,23 @@ class Recorder:
             )
         )
 
-    def edit(self, **said: Any) -> None:
-        """One file was edited, or was not to be."""
-        self._gathered.append(EditRecord(**self._about, **said))
+    def edit(self, edit: Edit, done: Written | None, failure: Failure | None) -> None:
+        """One file was edited, or an edit failed before any was."""
+        path = done.path if done is not None else failure.path if failure is not None else edit.path
+        self._gathered.append(
+            EditRecord(
+                **self._about,
+                action=_ACTIONS[edit.action],
+                path=path,
+                before=_file(done.size_before, done.sha256_before) if done is not None else None,
+                after=_file(done.size_after, done.sha256_after) if done is not None else None,
+                error=f"{failure.path}: {failure.cause}" if failure is not None else "",
+            )
+        )
+
+
+def _file(size: int | None, sha256: str) -> FileRow | None:
+    return None if size is None else FileRow(size=size, sha256=sha256)
 
 
 def _text(word: Any) -> str:

@@ -43,6 +43,8 @@ from sandbox.session.decide import (
     not_accepted,
 )
 from sandbox.session.deltas import streamed
+from sandbox.session.edit import Edit
+from sandbox.session.editing import EditResult, edit_flow
 from sandbox.session.events import EndRecord, ProfileRow, SessionRecord
 from sandbox.session.keys import Key, digest_of
 from sandbox.session.log import Log
@@ -53,7 +55,7 @@ from sandbox.session.trustfile import TrustFile
 from sandbox.session.values import OnDelta, ToolCall, ToolResult
 from sandbox.session.watching import Look, Watching, roots_of
 
-__all__ = ["Session", "call_of", "drive", "process_exec_tool_call"]
+__all__ = ["Session", "apply_edit", "call_of", "drive", "process_exec_tool_call"]
 
 T = TypeVar("T")
 
@@ -280,6 +282,15 @@ def process_exec_tool_call(
     cannot be recorded any more: then the session is over.
     """
     return drive(flow(session, call_of(call)), session, on_delta)
+
+
+def apply_edit(edit: Edit, session: Session) -> EditResult:
+    """One edit of files, on the way of commands: decided about, approved, done, recorded.
+
+    It is done with the rights that a command would have. Raises ``InvalidArgument`` for an edit
+    that does not fit what is there, ``RecordsLost`` as ``process_exec_tool_call``.
+    """
+    return drive(edit_flow(session, edit), session)
 
 
 def call_of(given: ToolCall | str) -> ToolCall:

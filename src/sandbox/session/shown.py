@@ -87,7 +87,9 @@ def _head(result: ToolResult) -> list[str]:
     lines.append(f"Duration: {ran.duration:.1f} s")
     if ran.swept:
         lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
-    if result.attempts > 1:
+    if result.error is not None:
+        lines.append(f"It was to be run again with more, and was not: {harmless(str(result.error))}")
+    elif result.attempts > 1:
         lines.append("It was run twice: the second time it was allowed more, after approval")
     return lines
 

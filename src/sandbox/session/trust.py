@@ -201,10 +201,10 @@ class Trust:
 
         ``context`` is what it was assessed in. Raises what reading the user's file raises.
         """
+        exact = self.find_exact(key)
+        if exact is not None:
+            return exact
         entries = self.entries()
-        for entry in entries:
-            if entry.is_of(key):
-                return entry
         if assessment.verdict not in (Verdict.SAFE, Verdict.UNKNOWN):
             return None
         prefixes = [
@@ -215,6 +215,10 @@ class Trust:
             and self._reaches(entry, key.cwd)
         ]
         return self._of_prefixes(prefixes, key, context) if prefixes else None
+
+    def find_exact(self, key: Key) -> Trusted | None:
+        """The approval of exactly this key, or None."""
+        return next((entry for entry in self.entries() if entry.is_of(key)), None)
 
     def entries(self) -> tuple[Trusted, ...]:
         """All that is remembered, what lasts behind what ends with the session."""
