@@ -183,6 +183,7 @@ LADDER = (
     "session.pipeline",
     "session.editing",
     "session.session",
+    "session.calls",
     "session.aio",
     "session",
     "",  # the package itself: re-exports what is below, and the command line is above it
@@ -204,6 +205,9 @@ LADDER = (
     "cli.debug",
     "cli.run",
     "cli.policy",
+    "cli.sessions",
+    "cli.exec",
+    "cli.shell",
     "cli.records",
     "cli.log",
     "cli.trust",

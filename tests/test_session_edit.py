@@ -10,8 +10,8 @@ from conftest import AsUser
 from scenekit import play
 
 from sandbox.errors import InvalidArgument
-from sandbox.session.edit import Action, Edit, planned
 from sandbox.session.drafts import Change
+from sandbox.session.edit import Action, Edit, planned
 
 
 def scenes() -> list[str]:

@@ -65,7 +65,9 @@ def test_each_record_has_what_all_have_and_the_digest_of_the_line_before(home: P
 
 
 @given(ODD, st.lists(ODD, max_size=4))
-def test_any_text_comes_back_as_it_was_and_is_harmless_to_print(text: str, words: list[str]) -> None:
+def test_any_text_comes_back_as_it_was_and_is_harmless_to_print(
+    text: str, words: list[str]
+) -> None:
     record = assessment(words, cwd=text)
     start, rest = lines.encode(record)
     line = start + b'7,"prev":"' + b"0" * 64 + b'",' + rest
@@ -513,7 +515,9 @@ def damaged(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [gone, replaced, moved, without_segment, cut, emptied, damaged], ids=lambda f: f.__name__
+    "harm",
+    [gone, replaced, moved, without_segment, cut, emptied, damaged],
+    ids=lambda f: f.__name__,
 )
 def test_a_log_that_vanished_or_was_replaced_stops_the_session(
     home: Path, harm: object, monkeypatch: pytest.MonkeyPatch

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import InvalidArgument
-from sandbox.session.envelope import apply_envelope, is_envelope
 from sandbox.session.drafts import Change
+from sandbox.session.envelope import apply_envelope, is_envelope
 from sandbox.session.patch import apply_patch
 
 Files = dict[str, bytes]

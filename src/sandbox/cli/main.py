@@ -34,6 +34,8 @@ COMMANDS = {
         "policy",
         "The policy in force and where it comes from; checks profiles.",
     ),
+    "exec": ("exec", "Run one tool call of an agent: assessed, approved, confined, recorded."),
+    "shell": ("shell", "A loop in which each line is one tool call."),
     "log": ("log", "What sessions recorded, and whether somebody changed it."),
     "trust": ("trust", "What was approved for good: list, add, remove."),
     "debug": ("debug", "Show what a policy compiles to, or run under one mechanism alone."),

@@ -6,6 +6,7 @@ agent, ``apply_edit`` edits files; ``sandbox.session.aio`` has both for programs
 
 from sandbox.session.approval import Answer, ApprovalRequest, Choice
 from sandbox.session.approvers import Approver, AsyncApprover, CallbackApprover, FixedApprover
+from sandbox.session.calls import apply_edit, process_exec_tool_call
 from sandbox.session.chain import Problem, Reader, Verified, verify
 from sandbox.session.changes import FileChanges
 from sandbox.session.decide import Action, Decision, Enforced, Ground, decide
@@ -13,7 +14,7 @@ from sandbox.session.edit import Edit
 from sandbox.session.editing import EditResult
 from sandbox.session.log import Log
 from sandbox.session.prompt import TerminalApprover
-from sandbox.session.session import Session, apply_edit, process_exec_tool_call
+from sandbox.session.session import Session
 from sandbox.session.trust import Trust, Trusted
 from sandbox.session.trustfile import TrustFile
 from sandbox.session.values import Delta, ToolCall, ToolResult

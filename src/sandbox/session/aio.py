@@ -18,11 +18,12 @@ from sandbox.pipes import Reader
 from sandbox.request import Args, RunOptions, input_bytes
 from sandbox.result import Result
 from sandbox.session.approvers import ask_async
+from sandbox.session.calls import call_of
 from sandbox.session.deltas import Kept, popen_options, with_output
 from sandbox.session.edit import Edit
 from sandbox.session.editing import EditResult, edit_flow
 from sandbox.session.pipeline import Ask, Flow, Run, flow
-from sandbox.session.session import Session, call_of
+from sandbox.session.session import Session
 from sandbox.session.values import Delta, OnDelta, ToolCall, ToolResult
 
 __all__ = ["apply_edit", "process_exec_tool_call"]
@@ -35,15 +36,15 @@ async def process_exec_tool_call(
     call: ToolCall | str, session: Session, *, on_delta: OnDelta | None = None
 ) -> ToolResult:
     """As ``sandbox.session.process_exec_tool_call``. Who is cancelled ends the command."""
-    return await drive(flow(session, call_of(call)), session, on_delta)
+    return await _drive(flow(session, call_of(call)), session, on_delta)
 
 
 async def apply_edit(edit: Edit, session: Session) -> EditResult:
     """As ``sandbox.session.apply_edit``; who is asked is awaited."""
-    return await drive(edit_flow(session, edit), session)
+    return await _drive(edit_flow(session, edit), session)
 
 
-async def drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) -> T:
+async def _drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) -> T:
     """Does what the steps yield, and awaits it."""
     answer: Any = None
     error: BaseException | None = None

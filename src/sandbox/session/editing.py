@@ -102,12 +102,14 @@ class _EditTurn:
         self._denial: Denial | None = None
         self._why = ""
         self._attempts = 0
-        self.decision = self._decided(session.enforced(asks_more=False), ())
+        enforcement = session.boxes.base.enforcement
+        self._weaker = session.weaker(enforcement)
+        self.decision = self._decided(session.enforced(enforcement), ())
         self._records.assessment(f"edit: {self._name}", self._cwd, self._assessment, self.decision)
 
     def _decided(self, enforced: Enforced, lines: tuple[str, ...]) -> Decision:
         session = self._session
-        weaker = [one.part for one in session.weaker()]
+        weaker = [one.part for one in self._weaker]
 
         def decided(trusted: bool) -> Decision:
             found = session.trust.find_exact(self._key(lines)) if trusted else None
@@ -154,7 +156,7 @@ class _EditTurn:
         answer: Answer = yield Ask(request)
         self._records.approval(request, answer, time.monotonic() - began)
         if answer.allows:
-            session.remember(self._key(lines), answer, decision)
+            session.remember(self._key(lines), answer, decision, self._weaker)
         else:
             self._why = answer.ground.why
         return answer.allows

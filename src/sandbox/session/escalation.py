@@ -173,7 +173,7 @@ def _needed(steps: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], 
 
 
 def _survives(grant: Grant, resolved: ResolvedPolicy) -> bool:
-    """Whether all of a grant can be had: it is there, and no entry denies it, nor is it a secret."""
+    """Whether all of a grant is there, and nothing of it denied, or a secret."""
     return all(
         word != "allow-secret" and (word not in _PATH_STEPS or _can_be_had(str(value), resolved))
         for word, value in grant.steps

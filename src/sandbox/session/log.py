@@ -87,6 +87,11 @@ class Log:
         """The digest of the last line that this process wrote or saw: to be kept elsewhere."""
         return self._head.last.decode()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it takes no records any more."""
+        return self._lost is not None
+
     def append(self, *records: Record) -> None:
         """Writes records at the end, all of them or none.
 

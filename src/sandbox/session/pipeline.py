@@ -94,6 +94,8 @@ class _Turn:
         self._cwd = session.directory(call.cwd)
         self._env: dict[str, str] = dict(call.env or {})
         self.policy = session.policy
+        self._enforcement = session.boxes.base.enforcement
+        self._weaker = session.weaker(self._enforcement)
         self.permissions: tuple[str, ...] = ()
         self._ask_more()
         self.offer: Offer | None = None
@@ -119,7 +121,7 @@ class _Turn:
     def _assess(self) -> None:
         session, call = self._session, self._call
         asks_more = bool(self.permissions)
-        enforced = session.enforced(asks_more)
+        enforced = session.enforced(self._enforcement, asks_more)
         confined = enforced is Enforced.FULL and not session.policy.unconfined
         context = session.context(self._env, helpers_off=confined)
         self.assessment = assess_command_safety(call.command, context)
@@ -148,7 +150,7 @@ class _Turn:
                 session.approval,
                 may_leave=session.may_leave,
                 trusted=trusted,
-                weaker=[one.part for one in session.weaker()],
+                weaker=[one.part for one in self._weaker],
                 asked_for=", ".join(permissions),
             )
 
@@ -176,7 +178,7 @@ class _Turn:
         if self.decision.enforced is Enforced.OUTSIDE:
             return list(self.permissions)
         if self.decision.enforced is Enforced.WEAKER:
-            return [f"{one.part} is not enforced: {one.cause}" for one in self._session.weaker()]
+            return [f"{one.part} is not enforced: {one.cause}" for one in self._weaker]
         return []
 
     def asked(
@@ -202,7 +204,7 @@ class _Turn:
         answer: Answer = yield Ask(request)
         self._records.approval(request, answer, time.monotonic() - began)
         if answer.allows:
-            session.remember(key, answer, decision)
+            session.remember(key, answer, decision, self._weaker)
         else:
             said = answer.why if answer.why != answer.ground.why else ""
             self._why = f"{answer.ground.why}: {said}" if said else answer.ground.why
@@ -250,7 +252,10 @@ class _Turn:
         seen = session.look(box)
         try:
             names, _ = box.variables(self._env or None)
-            self._records.spawn(call.command, self._cwd, box, names, attempt, self.permissions)
+            known = self._enforcement if box is session.boxes.base else box.enforcement
+            self._records.spawn(
+                call.command, self._cwd, box, known, names, attempt, self.permissions
+            )
             self._records.flush()
             try:
                 result = yield Run(box, call.command, how)

@@ -10,7 +10,7 @@ from sandbox.command.verdict import Assessment
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
 from sandbox.request import encode_words
-from sandbox.result import Result
+from sandbox.result import Enforcement, Result
 from sandbox.session.approval import Answer, ApprovalRequest
 from sandbox.session.changes import FileChanges
 from sandbox.session.decide import Decision
@@ -120,6 +120,7 @@ class Recorder:
         command: str | Sequence[str],
         cwd: str,
         box: Sandbox,
+        enforcement: Enforcement,
         names: Sequence[str],
         attempt: Literal[1, 2],
         permissions: Sequence[str],
@@ -132,7 +133,6 @@ class Recorder:
         rights: Literal["sandboxed", "wider", "unsandboxed"] = "wider" if wider else "sandboxed"
         if NO_SANDBOX in permissions:
             rights = "unsandboxed"
-        enforcement = box.enforcement
         self._gathered.append(
             SpawnRecord(
                 **self._about,

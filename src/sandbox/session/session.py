@@ -14,7 +14,7 @@ import pwd
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,9 +29,9 @@ from sandbox.profile.compose import mode_of
 from sandbox.profile.load import check_paths, load
 from sandbox.profile.values import ApprovalMode, Mode, Profile
 from sandbox.request import existing_directory, working_directory
-from sandbox.result import Weaker
+from sandbox.result import Enforcement, Weaker
 from sandbox.session.approval import Answer, ApprovalRequest, Choice
-from sandbox.session.approvers import Approver, AsyncApprover, approver_of, ask
+from sandbox.session.approvers import Approver, AsyncApprover, approver_of
 from sandbox.session.boxes import Boxes
 from sandbox.session.decide import (
     Action,
@@ -42,20 +42,15 @@ from sandbox.session.decide import (
     enforced_of,
     not_accepted,
 )
-from sandbox.session.deltas import streamed
-from sandbox.session.edit import Edit
-from sandbox.session.editing import EditResult, edit_flow
 from sandbox.session.events import EndRecord, ProfileRow, SessionRecord
 from sandbox.session.keys import Key, digest_of
 from sandbox.session.log import Log
-from sandbox.session.pipeline import Ask, Flow, Run, flow
 from sandbox.session.recorder import Recorder
 from sandbox.session.trust import Trust
 from sandbox.session.trustfile import TrustFile
-from sandbox.session.values import OnDelta, ToolCall, ToolResult
 from sandbox.session.watching import Look, Watching, roots_of
 
-__all__ = ["Session", "apply_edit", "call_of", "drive", "process_exec_tool_call"]
+__all__ = ["Session"]
 
 T = TypeVar("T")
 
@@ -142,6 +137,16 @@ class Session:
             self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or its records were lost."""
+        return self._closed or (self.log is not None and self.log.is_lost)
+
+    @property
+    def mode(self) -> Mode:
+        """The mode as a person knows it; never less than the policy comes to."""
+        return max(self.profile.mode, self.mode_of(self.policy), key=_MODES.index)
+
+    @property
     def may_leave(self) -> bool:
         """Whether a run with no sandbox may be asked for."""
         return self.profile.unsandboxed and not self.policy.unconfined
@@ -168,18 +173,14 @@ class Session:
         """Where a call runs."""
         return self.cwd if cwd is None else os.path.join(self.cwd, cwd)
 
-    def weaker(self) -> tuple[Weaker, ...]:
+    def weaker(self, enforcement: Enforcement) -> tuple[Weaker, ...]:
         """The parts that are weaker, and that nobody took so."""
-        return not_accepted(self.policy, self.boxes.base.enforcement, self.trust.accepted)
+        return not_accepted(self.policy, enforcement, self.trust.accepted)
 
-    def enforced(self, asks_more: bool) -> Enforced:
+    def enforced(self, enforcement: Enforcement, asks_more: bool = False) -> Enforced:
         """What would be enforced of a call."""
-        return enforced_of(
-            self.policy,
-            self.boxes.base.enforcement,
-            asks_more=asks_more,
-            accepted=self.trust.accepted,
-        )
+        accepted = self.trust.accepted
+        return enforced_of(self.policy, enforcement, asks_more=asks_more, accepted=accepted)
 
     def context(self, env: dict[str, str], *, helpers_off: bool) -> Context:
         """What an assessment has to know about where a command will run."""
@@ -217,14 +218,16 @@ class Session:
 
     def mode_of(self, policy: SandboxPolicy) -> Mode:
         """The mode that a policy comes to."""
-        return mode_of(policy, "read-only", self.workspace)
+        return _mode_of(policy, self.workspace)
 
-    def remember(self, key: Key, answer: Answer, decision: Decision) -> None:
-        """Remembers an answer, and parts that were taken weaker for the session."""
+    def remember(
+        self, key: Key, answer: Answer, decision: Decision, weaker: Sequence[Weaker]
+    ) -> None:
+        """Remembers an answer, and the parts that were taken weaker for the session."""
         self.trust.add(key, answer)
         grounds = {one.ground for one in decision.grounds} - {Ground.NOT_SAFE}
         if answer.choice is Choice.SESSION and grounds == {Ground.WEAKER}:
-            self.trust.accept_weaker(one.part for one in self.weaker())
+            self.trust.accept_weaker(one.part for one in weaker)
 
     def look(self, box: Sandbox) -> Look | None:
         """A look at what commands in a sandbox may write, before one runs."""
@@ -260,7 +263,7 @@ class Session:
             uid=os.getuid(),
             user=_user(),
             workspace=self.workspace,
-            mode=max(profile.mode, self.mode_of(self.policy), key=_MODES.index),
+            mode=self.mode,
             approval=self.approval,
             policy=self.digest(self.policy),
             profiles=[
@@ -271,56 +274,9 @@ class Session:
         )
 
 
-def process_exec_tool_call(
-    call: ToolCall | str, session: Session, *, on_delta: OnDelta | None = None
-) -> ToolResult:
-    """One tool call of an agent: assessed, decided about, approved, run, retried, recorded.
-
-    ``call``: a ``ToolCall``, or its command alone as shell text. ``on_delta`` is handed each piece
-    of output as it comes. Returns what came of it, also where it was denied or did not start.
-    Raises ``PolicyError`` for a call that means nothing and ``RecordsLost`` when what happens
-    cannot be recorded any more: then the session is over.
-    """
-    return drive(flow(session, call_of(call)), session, on_delta)
-
-
-def apply_edit(edit: Edit, session: Session) -> EditResult:
-    """One edit of files, on the way of commands: decided about, approved, done, recorded.
-
-    It is done with the rights that a command would have. Raises ``InvalidArgument`` for an edit
-    that does not fit what is there, ``RecordsLost`` as ``process_exec_tool_call``.
-    """
-    return drive(edit_flow(session, edit), session)
-
-
-def call_of(given: ToolCall | str) -> ToolCall:
-    """A call, of a command alone where that is what was given."""
-    return given if isinstance(given, ToolCall) else ToolCall(given)
-
-
-def drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) -> T:
-    """Does what the steps yield, and blocks meanwhile."""
-    answer: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            todo = steps.throw(error) if error is not None else steps.send(answer)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        answer = error = None
-        try:
-            answer = _done(todo, session, on_delta)
-        except BaseException as raised:
-            error = raised
-
-
-def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
-    if isinstance(todo, Ask):
-        return ask(session.approver, todo.request)
-    if on_delta is None:
-        return todo.box.run(todo.args, **todo.how)
-    return streamed(todo.box, todo.args, todo.how, on_delta)
+@lru_cache(_KEPT)
+def _mode_of(policy: SandboxPolicy, workspace: str) -> Mode:
+    return mode_of(policy, "read-only", workspace)
 
 
 @lru_cache(_KEPT)

@@ -15,7 +15,7 @@ from sandbox.denial import Denial
 if TYPE_CHECKING:
     from sandbox.session.values import ToolResult
 
-__all__ = ["OUTPUT_MAX", "for_model", "harmless", "shortened"]
+__all__ = ["OUTPUT_MAX", "denial_text", "for_model", "harmless", "refusal_lines", "shortened"]
 
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
 _DENIALS_MAX = 8
@@ -88,10 +88,18 @@ def _head(result: ToolResult) -> list[str]:
     if ran.swept:
         lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
     if result.error is not None:
-        lines.append(f"It was to be run again with more, and was not: {harmless(str(result.error))}")
+        lines.append(
+            f"It was to be run again with more, and was not: {harmless(str(result.error))}"
+        )
     elif result.attempts > 1:
         lines.append("It was run twice: the second time it was allowed more, after approval")
     return lines
+
+
+def refusal_lines(result: ToolResult) -> list[str]:
+    """What was refused, a line each; what did not run says why."""
+    lines = _head(result) if result.result is None else []
+    return [*lines, *_refusals(result)]
 
 
 def _refusals(result: ToolResult) -> list[str]:
