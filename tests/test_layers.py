@@ -216,6 +216,7 @@ HEAVY = (
     "importlib.metadata",
     "subprocess",
     "sandbox.subprocess",
+    "sandbox.session",
 )
 
 # Headers that declare types, constants and system calls of the kernel.
