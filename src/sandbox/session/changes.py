@@ -268,7 +268,7 @@ def _compared(was: _Look, now: _Look, skipped: tuple[str, ...]) -> FileChanges:
         for path, stamp in was.entries.items()
         if (other := now.entries.get(path, stamp)) != stamp
     ]
-    replaced = [path for path, stamp, other in both if stamp[_WHICH] != other[_WHICH]]
+    replaced = [path for path, stamp, other in both if _is_other(stamp, other)]
     moved = {os.path.dirname(path) for path in (*created, *deleted, *replaced)}
     changed = [path for path, stamp, other in both if _is_changed(stamp, other, path in moved)]
     why = now.why or was.why
@@ -289,6 +289,11 @@ def _is_known(path: str, look: _Look) -> bool:
         if stamp is not None:
             return above in look.listed or not stat.S_ISDIR(stamp[_MODE])
     return True  # a root, or below one that was not there
+
+
+def _is_other(was: _Stamp, now: _Stamp) -> bool:
+    """Whether a name is another file's by now; an inode may have been used again."""
+    return was[_WHICH] != now[_WHICH] or stat.S_IFMT(was[_MODE]) != stat.S_IFMT(now[_MODE])
 
 
 def _is_changed(was: _Stamp, now: _Stamp, names_differ: bool) -> bool:
