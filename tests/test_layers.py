@@ -20,6 +20,7 @@ LAUNCHER = ROOT / "src" / "_sandcore" / "launcher"
 
 # Lowest first; a module may import only what stands before it.
 LADDER = (
+    "version",
     "locks",
     "errors",
     "paths",
@@ -180,9 +181,9 @@ LADDER = (
     "session.changes",
     "session.watching",
     "session.recorder",
+    "session.session",
     "session.pipeline",
     "session.editing",
-    "session.session",
     "session.calls",
     "session.aio",
     "session",

@@ -43,8 +43,7 @@ from sandbox.result import Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
 from sandbox.streams import DEVNULL, PIPE, STDOUT
 from sandbox.transfer import Transfer
-
-__version__ = "0.1.0"
+from sandbox.version import __version__
 
 __all__ = [
     "DEVNULL",
@@ -93,6 +92,7 @@ __all__ = [
     "Weaker",
     "WorkingDirectoryError",
     "WorkspaceRefused",
+    "__version__",
     "full_access",
     "get_include",
     "load_profile",

@@ -20,8 +20,8 @@ from sandbox.cli.text import printable
 from sandbox.errors import SandboxException
 from sandbox.session.calls import process_exec_tool_call
 from sandbox.session.session import Session
-from sandbox.session.shown import harmless, refusal_lines
-from sandbox.session.values import Delta
+from sandbox.session.shown import harmless
+from sandbox.session.values import Delta, refusal_lines
 
 __all__ = ["command"]
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 from sandbox.command.verdict import Assessment
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
+from sandbox.policy import SandboxPolicy
+from sandbox.profile.compose import mode_of
+from sandbox.profile.values import Mode
 from sandbox.request import encode_words
 from sandbox.result import Enforcement, Result
 from sandbox.session.approval import Answer, ApprovalRequest
@@ -32,15 +36,14 @@ from sandbox.session.events import (
     SpawnRecord,
     UsageRow,
 )
-from sandbox.session.keys import NO_SANDBOX
+from sandbox.session.keys import NO_SANDBOX, digest_of
+from sandbox.session.log import Log
 from sandbox.session.perform import Failure, Written
 
-if TYPE_CHECKING:
-    from sandbox.session.session import Session
-
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "digest_in_records", "mode_in"]
 
 _DENIALS_MAX = 100
+_KEPT = 64
 _ACTIONS: dict[Action, Literal["create", "replace", "delete", "patch"]] = {
     Action.CREATE: "create",
     Action.REPLACE: "replace",
@@ -50,25 +53,43 @@ _ACTIONS: dict[Action, Literal["create", "replace", "delete", "patch"]] = {
 }
 
 
-class Recorder:
-    """The records of one call; without a log it gathers none."""
+@lru_cache(_KEPT)
+def digest_in_records(policy: SandboxPolicy) -> str:
+    """A policy in records: who reads them finds no value of a variable by trying."""
+    return digest_of(policy)
 
-    def __init__(self, session: Session, call: int) -> None:
-        self._session, self.call = session, call
-        self._about: dict[str, Any] = {"session": session.id, "call": call}
+
+@lru_cache(_KEPT)
+def mode_in(policy: SandboxPolicy, workspace: str) -> Mode:
+    """The mode that a policy comes to in a workspace."""
+    return mode_of(policy, "read-only", workspace)
+
+
+class Recorder:
+    """The records of one call; without a log it gathers none.
+
+    ``policy``, ``workspace``: of the session.
+    """
+
+    def __init__(
+        self, log: Log | None, session: str, call: int, policy: SandboxPolicy, workspace: str
+    ) -> None:
+        self._log, self.call = log, call
+        self._policy, self._workspace = policy, workspace
+        self._about: dict[str, Any] = {"session": session, "call": call}
         self._gathered: list[Record] = []
 
     def flush(self) -> None:
         """Writes what was gathered. Raises ``RecordsLost``: then nothing more is to happen."""
         gathered, self._gathered = self._gathered, []
-        if self._session.log is not None:
-            self._session.log.append(*gathered)
+        if self._log is not None:
+            self._log.append(*gathered)
 
     def assessment(
         self, command: str | Sequence[str], cwd: str, found: Assessment, decision: Decision
     ) -> None:
         """What was asked for, and what was decided."""
-        if self._session.log is None:
+        if self._log is None:
             return
         rows = [CauseRow(reason=str(r), start=s, end=e, detail=d) for r, s, e, d in found.causes]
         self._gathered.append(
@@ -101,7 +122,6 @@ class Recorder:
 
     def escalation(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
         """A step on the way to a retry: whence, by what, and how the policies differ."""
-        session = self._session
         state = State.RUNNING if event is Event.DENIAL else State.OFFERING
         self._gathered.append(
             EscalationRecord(
@@ -110,8 +130,8 @@ class Recorder:
                 cause=str(event),
                 grant="; ".join(lines),
                 difference=[f"+ {line}" for line in lines],
-                old_policy=session.digest(session.policy),
-                new_policy=session.digest(found.policy),
+                old_policy=digest_in_records(self._policy),
+                new_policy=digest_in_records(found.policy),
             )
         )
 
@@ -126,10 +146,9 @@ class Recorder:
         permissions: Sequence[str],
     ) -> None:
         """A command is about to be started."""
-        session = self._session
-        if session.log is None:
+        if self._log is None:
             return
-        wider = box.policy != session.policy
+        wider = box.policy != self._policy
         rights: Literal["sandboxed", "wider", "unsandboxed"] = "wider" if wider else "sandboxed"
         if NO_SANDBOX in permissions:
             rights = "unsandboxed"
@@ -138,8 +157,8 @@ class Recorder:
                 **self._about,
                 argv=[os.fsdecode(word) for word in encode_words(command)],
                 cwd=cwd,
-                policy=session.digest(box.policy),
-                mode=session.mode_of(box.policy),
+                policy=digest_in_records(box.policy),
+                mode=mode_in(box.policy, self._workspace),
                 isolation=enforcement.isolation,
                 weaker=[one.part for one in enforcement.weaker],
                 environment=list(names),
@@ -150,7 +169,7 @@ class Recorder:
 
     def exit(self, result: Result | None, error: SandboxException | None) -> None:
         """A command ended, or did not start."""
-        if self._session.log is None:
+        if self._log is None:
             return
         if result is None:
             denials = getattr(error, "denials", ())

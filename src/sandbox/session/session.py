@@ -15,7 +15,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -45,10 +45,11 @@ from sandbox.session.decide import (
 from sandbox.session.events import EndRecord, ProfileRow, SessionRecord
 from sandbox.session.keys import Key, digest_of
 from sandbox.session.log import Log
-from sandbox.session.recorder import Recorder
+from sandbox.session.recorder import Recorder, digest_in_records, mode_in
 from sandbox.session.trust import Trust
 from sandbox.session.trustfile import TrustFile
 from sandbox.session.watching import Look, Watching, roots_of
+from sandbox.version import __version__
 
 __all__ = ["Session"]
 
@@ -144,7 +145,7 @@ class Session:
     @property
     def mode(self) -> Mode:
         """The mode as a person knows it; never less than the policy comes to."""
-        return max(self.profile.mode, self.mode_of(self.policy), key=_MODES.index)
+        return max(self.profile.mode, mode_in(self.policy, self.workspace), key=_MODES.index)
 
     @property
     def may_leave(self) -> bool:
@@ -167,7 +168,7 @@ class Session:
             if self._closed:
                 raise InvalidArgument("session", self.id, "was closed")
             self._calls += 1
-            return Recorder(self, self._calls)
+            return Recorder(self.log, self.id, self._calls, self.policy, self.workspace)
 
     def directory(self, cwd: str | None) -> str:
         """Where a call runs."""
@@ -212,14 +213,6 @@ class Session:
             for name, value in (env or {}).items()
         ]
 
-    def digest(self, policy: SandboxPolicy) -> str:
-        """A policy in records."""
-        return _digest(policy)
-
-    def mode_of(self, policy: SandboxPolicy) -> Mode:
-        """The mode that a policy comes to."""
-        return _mode_of(policy, self.workspace)
-
     def remember(
         self, key: Key, answer: Answer, decision: Decision, weaker: Sequence[Weaker]
     ) -> None:
@@ -235,9 +228,9 @@ class Session:
             return None
         base = self.boxes.base.resolved
         writable = (*base.writable, *box.resolved.writable)
-        return self._watching.look(
-            roots_of(writable, {"/", base.tmp, box.resolved.tmp}), whole="/" not in writable
-        )
+        own = {base.tmp, box.resolved.tmp} - {""}
+        roots = roots_of(writable, {"/", *own})
+        return self._watching.look(roots, own, whole="/" not in writable)
 
     def refusal_to_leave(self, decision: Decision) -> Decision:
         """A decision about a call without a sandbox, where the profile permits none."""
@@ -253,8 +246,6 @@ class Session:
         return policy.with_deny(self.trust_file.path) if self.trust_file else policy
 
     def _begun(self) -> SessionRecord:
-        from sandbox import __version__
-
         profile = self.profile
         files = [one for one in profile.sources if one.file]
         return SessionRecord(
@@ -265,23 +256,13 @@ class Session:
             workspace=self.workspace,
             mode=self.mode,
             approval=self.approval,
-            policy=self.digest(self.policy),
+            policy=digest_in_records(self.policy),
             profiles=[
                 ProfileRow(layer=one.layer, file=one.file, sha256=one.digest) for one in files
             ],
             trusted=profile.trusted,
             version=__version__,
         )
-
-
-@lru_cache(_KEPT)
-def _mode_of(policy: SandboxPolicy, workspace: str) -> Mode:
-    return mode_of(policy, "read-only", workspace)
-
-
-@lru_cache(_KEPT)
-def _digest(policy: SandboxPolicy) -> str:
-    return digest_of(policy)
 
 
 def _profile(given: Profile | SandboxPolicy | str | None, workspace: str) -> Profile:

@@ -12,9 +12,9 @@ from sandbox.errors import InvalidArgument, SandboxException
 from sandbox.request import POLICY_LIMIT, PolicyLimit
 from sandbox.result import Result
 from sandbox.session.decide import Decision
-from sandbox.session.shown import OUTPUT_MAX, for_model
+from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened
 
-__all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult"]
+__all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult", "refusal_lines"]
 
 Status = Literal["ran", "denied", "not-started"]
 
@@ -25,6 +25,8 @@ class Delta(NamedTuple):
     stream: Literal["stdout", "stderr"]
     data: bytes
 
+
+_DENIALS_MAX = 8
 
 OnDelta = Callable[[Delta], object]
 
@@ -106,4 +108,48 @@ class ToolResult:
         ``output``: characters of output at the most: its head and its tail are kept. Nothing in it
         does anything to a terminal.
         """
-        return for_model(self, output)
+        return _for_model(self, output)
+
+
+def _for_model(told: ToolResult, most: int) -> str:
+    lines = [*_head(told), *_refusals(told)]
+    ran = told.result
+    if ran is None:
+        return "\n".join(lines)
+    output = shortened(harmless(ran.text), most)
+    if not output:
+        return "\n".join([*lines, "Output: none"])
+    return "\n".join([*lines, "Output:", output])
+
+
+def _head(told: ToolResult) -> list[str]:
+    ran = told.result
+    if ran is None:
+        why = told.why or "it did not run"
+        return [f"{'Denied' if told.status == 'denied' else 'Not run'}: {harmless(why)}"]
+    lines = [f"Exit code: {ran.exit_status}"]
+    if ran.signal is not None or ran.timed_out or ran.memory_exceeded:
+        lines.append(f"The command {ran.outcome}")
+    lines.append(f"Duration: {ran.duration:.1f} s")
+    if ran.swept:
+        lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
+    if told.error is not None:
+        lines.append(f"It was to be run again with more, and was not: {harmless(str(told.error))}")
+    elif told.attempts > 1:
+        lines.append("It was run twice: the second time it was allowed more, after approval")
+    return lines
+
+
+def refusal_lines(told: ToolResult) -> list[str]:
+    """What was refused, a line each; what did not run says why."""
+    lines = _head(told) if told.result is None else []
+    return [*lines, *_refusals(told)]
+
+
+def _refusals(told: ToolResult) -> list[str]:
+    lines = [denial_text(one) for one in told.denials[:_DENIALS_MAX]]
+    if len(told.denials) > _DENIALS_MAX:
+        lines.append(f"... and {len(told.denials) - _DENIALS_MAX} more")
+    if told.not_retried:
+        lines.append(f"Not retried with more: {harmless(told.not_retried)}")
+    return lines

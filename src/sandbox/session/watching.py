@@ -29,8 +29,11 @@ class Watching:
         self._going = 0
         self._crowded = False
 
-    def look(self, roots: tuple[str, ...], *, whole: bool) -> Look:
-        """Looks at what is there. ``whole``: whether all that may be written lies in the roots."""
+    def look(self, roots: tuple[str, ...], own: Iterable[str], *, whole: bool) -> Look:
+        """Looks at what is there. ``own``: temporary directories, in which nobody looks.
+
+        ``whole``: whether all else that may be written lies in the roots.
+        """
         with self._lock:
             self._going += 1
             self._crowded = self._crowded or self._going > 1
@@ -40,7 +43,7 @@ class Watching:
             if watch is None:
                 if len(self._watches) >= _KEPT:
                     self._watches.pop(next(iter(self._watches))).close()
-                watch = self._watches[roots] = Watch(roots)
+                watch = self._watches[roots] = Watch(roots, elsewhere=tuple(own))
         watch.before()
         return Look(self, watch, whole)
 
