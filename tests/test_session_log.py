@@ -65,7 +65,9 @@ def test_each_record_has_what_all_have_and_the_digest_of_the_line_before(home: P
 
 
 @given(ODD, st.lists(ODD, max_size=4))
-def test_any_text_comes_back_as_it_was_and_is_harmless_to_print(text: str, words: list[str]) -> None:
+def test_any_text_comes_back_as_it_was_and_is_harmless_to_print(
+    text: str, words: list[str]
+) -> None:
     record = assessment(words, cwd=text)
     start, rest = lines.encode(record)
     line = start + b'7,"prev":"' + b"0" * 64 + b'",' + rest
@@ -374,7 +376,7 @@ def test_a_file_that_may_not_grow_stops_the_session_and_leaves_no_half_record(ho
     with Log(str(home)) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (segment(home).stat().st_size + 100, hard))
         try:
-            with pytest.raises(RecordsLost, match="File too large.*make room") as caught:
+            with pytest.raises(RecordsLost, match=r"File too large.*make room") as caught:
                 log.append(ended())
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -513,7 +515,9 @@ def damaged(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [gone, replaced, moved, without_segment, cut, emptied, damaged], ids=lambda f: f.__name__
+    "harm",
+    [gone, replaced, moved, without_segment, cut, emptied, damaged],
+    ids=lambda f: f.__name__,
 )
 def test_a_log_that_vanished_or_was_replaced_stops_the_session(
     home: Path, harm: object, monkeypatch: pytest.MonkeyPatch

@@ -228,8 +228,12 @@ class _Check:
             if number not in sizes:
                 self.wrong(number, 0, "this segment is missing")
                 break  # with the next one there may be a million
+        size = sizes.get(head.segment, 0)
+        if size < head.size:
+            what = f"{size} bytes are there, the head counts {head.size}: cut off at the end"
+            self.wrong(head.segment, 0, what)
         more = sum(size for number, size in sizes.items() if number > head.segment)
-        more += max(0, sizes.get(head.segment, 0) - head.size)
+        more += max(0, size - head.size)
         if more:
             what = "that the head does not count: a writer was killed, or somebody else's"
             self.wrong(head.segment, 0, f"{more} bytes at the end {what}")
