@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple, Self
 
-import msgspec
-
 from sandbox.errors import Unavailable
 from sandbox.session.events import GENESIS, Record, RecoveredRecord
 from sandbox.session.lines import LINE_MAX, decode
@@ -106,7 +104,8 @@ class Reader:
                     return
                 self._number += 1
                 self._offset += len(raw)
-                yield Line(self._segment, self._number, raw, _record(raw))
+                record = decode(raw) if raw.endswith(b"\n") else None
+                yield Line(self._segment, self._number, raw, record)
 
     def state(self) -> State:
         """What the head says and which files there are, at one time.
@@ -127,13 +126,6 @@ class Reader:
     def segments(self) -> list[int]:
         """The numbers of the segments that are there."""
         return segments(self._directory)
-
-
-def _record(raw: bytes) -> Record | None:
-    try:
-        return decode(raw) if raw.endswith(b"\n") else None
-    except msgspec.MsgspecError:
-        return None
 
 
 class Problem(NamedTuple):
