@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logkit import ended, filled, segment, spawn
+from logkit import ended, filled, rewrite, segment, spawn
 
 from sandbox.errors import Unavailable
 from sandbox.session.chain import Reader, verify
@@ -42,7 +42,9 @@ def rows(directory: Path, number: int = 1) -> list[bytes]:
 
 
 def put(directory: Path, lines: list[bytes], number: int = 1) -> None:
-    segment(directory, number).write_bytes(b"".join(lines))
+    path = segment(directory, number)
+    path.touch()
+    rewrite(path, b"".join(lines))
 
 
 def test_a_log_that_nobody_touched_is_in_order(home: Path, many: Path) -> None:
@@ -61,9 +63,9 @@ def test_an_edit_of_any_single_byte_is_found(tmp_path: Path, name: str) -> None:
         for change in (1, 0x20, 0x80):
             edited = bytearray(whole)
             edited[place] ^= change
-            (home / name).write_bytes(edited)
+            rewrite(home / name, edited)
             assert not ok(home), (place, change)
-    (home / name).write_bytes(whole)
+    rewrite(home / name, whole)
     assert ok(home)
 
 
@@ -71,10 +73,10 @@ def test_a_byte_that_is_taken_away_or_put_in_anywhere_is_found(tmp_path: Path) -
     home = filled(tmp_path / "log", calls=1)
     whole = segment(home).read_bytes()
     for place in range(len(whole)):
-        segment(home).write_bytes(whole[:place] + whole[place + 1 :])
+        rewrite(segment(home), whole[:place] + whole[place + 1 :])
         assert not ok(home), place
         for byte in (b" ", b"\n", b"\0"):
-            segment(home).write_bytes(whole[:place] + byte + whole[place:])
+            rewrite(segment(home), whole[:place] + byte + whole[place:])
             assert not ok(home), (place, byte)
 
 
@@ -82,7 +84,7 @@ def test_a_truncation_at_any_byte_is_found(tmp_path: Path) -> None:
     home = filled(tmp_path / "log", calls=1)
     whole = segment(home).read_bytes()
     for size in range(len(whole)):
-        segment(home).write_bytes(whole[:size])
+        rewrite(segment(home), whole[:size])
         assert not ok(home), size
 
 
@@ -236,7 +238,7 @@ def test_there_is_no_log_where_there_is_none(tmp_path: Path) -> None:
 def test_no_other_bytes_pass_for_the_log(data: st.DataObject) -> None:
     """Blocks are cut out, doubled, moved or overwritten anywhere."""
     with tempfile.TemporaryDirectory() as top:
-        home = filled(Path(top) / "log")
+        home = filled(Path(top) / "log", fsync="never")
         whole = segment(home).read_bytes()
         a, b, c = sorted(data.draw(st.lists(st.integers(0, 4000), min_size=3, max_size=3)))
         kinds = [
@@ -246,7 +248,7 @@ def test_no_other_bytes_pass_for_the_log(data: st.DataObject) -> None:
             whole[:a] + data.draw(st.binary(max_size=20)) + whole[b:],
         ]
         changed = data.draw(st.sampled_from(kinds))
-        segment(home).write_bytes(changed)
+        rewrite(segment(home), changed)
         assert ok(home) == (changed == whole)
 
 
