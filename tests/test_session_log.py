@@ -73,9 +73,33 @@ def test_any_text_comes_back_as_it_was_and_is_harmless_to_print(
     line = start + b'7,"prev":"' + b"0" * 64 + b'",' + rest
     assert line.decode().isprintable()
     json.loads(line)
-    back = lines.decode(line)
+    back = lines.decode(line + b"\n")
     assert isinstance(back, events.AssessmentRecord)
     assert (back.cwd, back.command, back.seq, back.escaped) == (text, words, 7, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"\n", b"null", b"{}", b"[" * 100_000, b'{"event":' + b'{"a":' * 100_000),
+        *(
+            b'{"event":"end","x":' + b"[" * 100_000,
+            b'{"event":"end","why":"\xff"}',
+            b"\xef\xbb\xbf",
+        ),
+        *(b'{"event":"end","session":1,"calls":1,"why":""}', b'{"event":"ending"}'),
+    ],
+    ids=lambda line: line[:20],
+)
+def test_what_is_no_record_is_none_and_no_error(line: bytes) -> None:
+    assert lines.decode(line) is None
+
+
+@pytest.mark.parametrize(("option", "value"), [("rotate", 0), ("fsync", "always")])
+def test_an_option_that_means_nothing_is_refused(home: Path, option: str, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=option):
+        Log(str(home), **{option: value})  # type: ignore[arg-type]
+    assert not home.exists()
 
 
 def test_what_is_not_utf8_is_marked_and_can_be_read_without_this_package(home: Path) -> None:
@@ -107,6 +131,7 @@ def test_a_list_of_paths_is_cut_by_number_and_by_size_and_says_how_many_there_we
 def test_a_record_is_refused_that_is_in_a_log_already_or_too_long(home: Path) -> None:
     filled(home, calls=1)
     old = lines.decode(segment(home).read_bytes().splitlines(keepends=True)[0])
+    assert old is not None
     with Log(str(home)) as log:
         with pytest.raises(InvalidArgument, match="in a log already"):
             log.append(ended(), old)
@@ -376,7 +401,7 @@ def test_a_file_that_may_not_grow_stops_the_session_and_leaves_no_half_record(ho
     with Log(str(home)) as log:
         resource.setrlimit(resource.RLIMIT_FSIZE, (segment(home).stat().st_size + 100, hard))
         try:
-            with pytest.raises(RecordsLost, match="File too large.*make room") as caught:
+            with pytest.raises(RecordsLost, match=r"File too large.*make room") as caught:
                 log.append(ended())
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -49,14 +49,16 @@ def encode(record: Record) -> tuple[bytes, bytes]:
     return _STARTS[kind], body[_CUTS[kind] :]
 
 
-def decode(line: bytes) -> Record:
-    """The record of a line. Raises ``msgspec.MsgspecError`` for what is none."""
-    record: Record = _decoder.decode(line)
-    if not record.escaped:
-        return record
-    plain = _mapped(msgspec.to_builtins(record), _unescape)
-    back: Record = msgspec.convert({**plain, "escaped": False}, _ANY)
-    return back
+def decode(line: bytes) -> Record | None:
+    """The record of a line; None for what is none, whatever it is."""
+    try:
+        record: Record = _decoder.decode(line)
+        if record.escaped:
+            plain = _mapped(msgspec.to_builtins(record), _unescape)
+            record = msgspec.convert({**plain, "escaped": False}, _ANY)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the last for a deep nesting
+        return None
+    return record
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

@@ -18,7 +18,7 @@ import time
 import weakref
 from contextlib import suppress
 from hashlib import sha256
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from sandbox.errors import InvalidArgument, RecordsLost, Unavailable
 from sandbox.locks import ForkLock
@@ -64,14 +64,16 @@ class Log:
     def __init__(
         self, directory: str | None = None, *, fsync: Fsync = "session", rotate: int = _ROTATE
     ) -> None:
+        self._forget()
         if rotate < 1:
             raise InvalidArgument("rotate", rotate, "less than one byte")
+        if fsync not in get_args(Fsync):
+            raise InvalidArgument("fsync", fsync, f"none of {', '.join(get_args(Fsync))}")
         self.directory = os.path.abspath(directory or default_directory())
         self._fsync, self._rotate = fsync, rotate
         self._lock = ForkLock()
         self._lost: tuple[str, str] | None = None  # why, and how to mend it
         self._head, self._wrote = EMPTY, False
-        self._forget()
         try:
             self._open()
         except (OSError, Wrong) as error:
