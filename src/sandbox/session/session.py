@@ -135,14 +135,14 @@ class Session:
         if self._watching is not None:
             self._watching.close()
         if self.log is not None:
-            self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
+            self.log.append(EndRecord(session=self.id, mode=self.mode, calls=self._calls, why=why))
 
     @property
     def is_over(self) -> bool:
         """Whether it was closed, or its records were lost."""
         return self._closed or (self.log is not None and self.log.is_lost)
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """The mode as a person knows it; never less than the policy comes to."""
         return max(self.profile.mode, mode_in(self.policy, self.workspace), key=_MODES.index)
@@ -168,7 +168,7 @@ class Session:
             if self._closed:
                 raise InvalidArgument("session", self.id, "was closed")
             self._calls += 1
-            return Recorder(self.log, self.id, self._calls, self.policy, self.workspace)
+            return Recorder(self.log, self.id, self.mode, self._calls, self.policy, self.workspace)
 
     def directory(self, cwd: str | None) -> str:
         """Where a call runs."""
