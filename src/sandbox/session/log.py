@@ -242,7 +242,7 @@ class Log:
             while written < len(data):  # the next one fails, and says why
                 written += os.write(self._segment_file, data[written:])
             if self._fsync == "record":
-                os.fdatasync(self._segment_file)
+                _to_disk(self._segment_file)
             self._write_head(Head(count, segment, size + len(data), last))
         except (OSError, Wrong):
             os.ftruncate(self._segment_file, size)
@@ -288,6 +288,11 @@ class Log:
                 missing=missing,
             )
         )
+
+
+def _to_disk(number: int) -> None:
+    # macOS has no fdatasync.
+    getattr(os, "fdatasync", os.fsync)(number)
 
 
 def _said(error: Exception) -> str:
