@@ -63,7 +63,7 @@ def test_an_edit_of_any_single_byte_is_found(tmp_path: Path, name: str) -> None:
         for change in (1, 0x20, 0x80):
             edited = bytearray(whole)
             edited[place] ^= change
-            rewrite(home / name, edited)
+            rewrite(home / name, bytes(edited))
             assert not ok(home), (place, change)
     rewrite(home / name, whole)
     assert ok(home)

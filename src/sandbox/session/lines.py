@@ -41,8 +41,10 @@ def encode(record: Record) -> tuple[bytes, bytes]:
         body = _encoder.encode(record)
     except UnicodeEncodeError:
         body = _encoder.encode({**_mapped(msgspec.to_builtins(record), _escape), "escaped": True})
-    if not body.isascii() and not (text := body.decode()).isprintable():
-        body = "".join([c if c.isprintable() else _unit(c) for c in text]).encode()
+    if b"\x7f" in body or not body.isascii():  # JSON escapes the other control characters itself
+        text = body.decode()
+        if not text.isprintable():
+            body = "".join([c if c.isprintable() else _unit(c) for c in text]).encode()
     if len(body) > LINE_MAX - 128:  # the number and the digest are still to come
         raise InvalidArgument("record", len(body), f"more than {LINE_MAX} bytes")
     kind = type(record)
