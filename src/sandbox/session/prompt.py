@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import unicodedata
 from collections.abc import Iterator
 from typing import IO
 
@@ -126,7 +125,8 @@ def _folded(text: str, width: int) -> Iterator[str]:
     for line in text.split("\n"):
         start = used = 0
         for at, character in enumerate(line):
-            size = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            # Terminals disagree on how wide what is not ASCII is: never wider than this.
+            size = 1 if character.isascii() else 2
             if used + size > room:
                 yield _BAR + line[start:at]
                 start, used = at, 0
