@@ -11,12 +11,13 @@ import re
 
 from sandbox.denial import Denial
 
-__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened"]
+__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened", "written_out"]
 
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
-# Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST.
+# Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST;
+# one that does not end in its line is none, or all that is printed after it would be lost.
 _SEQUENCE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~\\])"
 )
 
 
@@ -38,6 +39,16 @@ def harmless(text: str) -> str:
     if _is_plain(text):
         return text
     return "".join([c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text])
+
+
+def written_out(text: str) -> str:
+    """Text in one line, of which nothing is left out: for names, which a command may have chosen.
+
+    As ``harmless``, but that sequences are written out, too, and newlines and tabs.
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else _escaped(c) for c in text])
 
 
 def _is_plain(text: str) -> bool:
@@ -71,4 +82,4 @@ def denial_text(denial: Denial) -> str:
         parts.append(f"rule: {denial.rule}")
     if denial.grant is not None:
         parts.append(f"would be allowed by: {denial.grant.option or denial.grant.call}")
-    return harmless("; ".join(parts)).replace("\n", " ")
+    return written_out("; ".join(parts))
