@@ -496,9 +496,9 @@ def test_what_is_denied_or_secret_is_unreadable_in_a_retry_and_without_a_sandbox
     policy, open_policy = here.policy(deny=denied), here.policy().allow_secret("ssh")
     text = KEPT.format(files=" ".join(map(str, files)), out=here.out)
     call = ToolCall(text, unsandboxed=how == "no sandbox")
-    for given, is_read in ((open_policy, True), (policy, False)):
+    for chosen, is_read in ((open_policy, True), (policy, False)):
         (one / "new").unlink(missing_ok=True)
-        with here.session(given, Asked("once"), unsandboxed=True) as session:
+        with here.session(chosen, Asked("once"), unsandboxed=True) as session:
             told = process_exec_tool_call(call, session)
             assert session.boxes.base.isolation == "namespaces"
         assert told.ok and told.attempts == (2 if how == "retry" else 1), told.text
