@@ -13,6 +13,7 @@ from sandbox.denial import Denial
 
 __all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened", "written_out"]
 
+_CHARACTERS_MAX = 4096  # that are kept in a table
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
 # Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST;
 # one that does not end in its line is none, or all that is printed after it would be lost.
@@ -38,7 +39,7 @@ def harmless(text: str) -> str:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     if _is_plain(text):
         return text
-    return "".join([c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text])
+    return text.translate(_written)
 
 
 def written_out(text: str) -> str:
@@ -57,6 +58,21 @@ def _is_plain(text: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+class _Written(dict[int, str]):
+    """Characters as they are shown; asked by ``str.translate``, for each of megabytes."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_plain = character.isprintable() or character in "\n\t"
+        shown = character if is_plain else _escaped(character)
+        if len(self) < _CHARACTERS_MAX:
+            self[code] = shown
+        return shown
+
+
+_written = _Written()
 
 
 def shortened(text: str, most: int) -> str:
