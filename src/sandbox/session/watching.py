@@ -35,20 +35,24 @@ class Watching:
         ``whole``: whether all else that may be written lies in the roots.
         """
         with self._lock.held:
-            if self._enter():
-                return Look(self, None, whole)
+            is_alone = not self._enter()
+        try:
+            watch = self._watch_of(roots, own) if is_alone else None
+            if watch is not None:
+                watch.before()
+        except BaseException:
+            self.leave()
+            raise
+        return Look(self, watch, whole)
+
+    def _watch_of(self, roots: tuple[str, ...], own: Iterable[str]) -> Watch:
+        with self._lock.held:
             watch = self._watches.get(roots)
             if watch is None:
                 if len(self._watches) >= _KEPT:
                     self._watches.pop(next(iter(self._watches))).close()
                 watch = self._watches[roots] = Watch(roots, elsewhere=tuple(own))
-        look = Look(self, watch, whole)
-        try:
-            watch.before()
-        except BaseException:
-            look.close()
-            raise
-        return look
+            return watch
 
     def enter(self) -> None:
         """One call begins that is not looked at; to be followed by ``leave``."""
