@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenekit import until
+from conftest import AsUser
+from scenekit import play, until
 from sessionkit import Asked, Place, kinds
 
 from sandbox import Limits, full_access
@@ -951,3 +952,27 @@ def test_a_fork_in_the_middle_of_calls_stops_no_child(here: Place) -> None:
         of_children = [one for one in here.records("files") if one["session"] != session.id]
     assert len(of_children) == 8 and all(one["complete"] for one in of_children)
     here.verified()
+
+
+# As an ordinary user.
+
+
+def scenes() -> list[str]:
+    text = Path(__file__).with_name("scenes").joinpath("sessions.py").read_text()
+    return [
+        line.removeprefix("def ").partition("(")[0]
+        for line in text.splitlines()
+        if line.startswith("def ") and "(w: Path, o: Path)" in line
+    ]
+
+
+@pytest.mark.parametrize("isolation", ["auto", "landlock"])
+@pytest.mark.parametrize("scene", scenes())
+def test_sessions_of_an_ordinary_user(
+    scene: str, isolation: str, far: Path, as_user: AsUser
+) -> None:
+    w, o = far / "work", far / "outside"
+    for path in (w, o):
+        path.mkdir()
+    as_user.give(w, o)
+    play("sessions", scene, as_user, far, w, o, isolation)
