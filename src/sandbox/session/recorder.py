@@ -68,15 +68,21 @@ def mode_in(policy: SandboxPolicy, workspace: str) -> Mode:
 class Recorder:
     """The records of one call; without a log it gathers none.
 
-    ``policy``, ``workspace``: of the session.
+    ``mode``, ``policy``, ``workspace``: of the session.
     """
 
     def __init__(
-        self, log: Log | None, session: str, call: int, policy: SandboxPolicy, workspace: str
+        self,
+        log: Log | None,
+        session: str,
+        mode: Mode,
+        call: int,
+        policy: SandboxPolicy,
+        workspace: str,
     ) -> None:
         self._log, self.call = log, call
         self._policy, self._workspace = policy, workspace
-        self._about: dict[str, Any] = {"session": session, "call": call}
+        self._about: dict[str, Any] = {"session": session, "mode": mode, "call": call}
         self._gathered: list[Record] = []
 
     def flush(self) -> None:
@@ -154,11 +160,10 @@ class Recorder:
             rights = "unsandboxed"
         self._gathered.append(
             SpawnRecord(
-                **self._about,
+                **{**self._about, "mode": mode_in(box.policy, self._workspace)},
                 argv=[os.fsdecode(word) for word in encode_words(command)],
                 cwd=cwd,
                 policy=digest_in_records(box.policy),
-                mode=mode_in(box.policy, self._workspace),
                 isolation=enforcement.isolation,
                 weaker=[one.part for one in enforcement.weaker],
                 environment=list(names),

@@ -137,14 +137,14 @@ class Session:
         if self._watching is not None:
             self._watching.close()
         if self.log is not None and self._pid == os.getpid():
-            self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
+            self.log.append(EndRecord(session=self.id, mode=self.mode, calls=self._calls, why=why))
 
     @property
     def is_over(self) -> bool:
         """Whether it was closed, or its records were lost."""
         return self._closed or (self.log is not None and self.log.is_lost)
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """The mode as a person knows it; never less than the policy comes to."""
         return max(self.profile.mode, mode_in(self.policy, self.workspace), key=_MODES.index)
@@ -172,7 +172,7 @@ class Session:
             if self._pid != os.getpid():
                 self._go_on_in_child()
             self._calls += 1
-            return Recorder(self.log, self.id, self._calls, self.policy, self.workspace)
+            return Recorder(self.log, self.id, self.mode, self._calls, self.policy, self.workspace)
 
     def _go_on_in_child(self) -> None:
         """After a fork it is a session of its own: numbers of calls are not given twice."""
