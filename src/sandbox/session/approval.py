@@ -94,6 +94,12 @@ class Answer:
             return self.failed
         return Ground.APPROVED if self.allows else Ground.REFUSED
 
+    @property
+    def reason(self) -> str:
+        """The ground in a sentence, with what was said to it."""
+        said = self.why if self.why != self.ground.why else ""
+        return f"{self.ground.why}: {said}" if said else self.ground.why
+
 
 def request_of(
     command: str | bytes | Sequence[str | bytes],

@@ -50,7 +50,7 @@ class Kept:
         self._tail.append(data)
         self._in_tail += len(data)
         most = self._most - self._most // 2
-        while self._in_tail - len(self._tail[0]) >= most:
+        while self._tail and self._in_tail - len(self._tail[0]) >= most:
             self._in_tail -= len(self._tail.popleft())
 
     def result(self) -> tuple[bytes, int, int]:

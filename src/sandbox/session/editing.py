@@ -7,6 +7,7 @@ approval, as a command is retried.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from sandbox.session.escalation import Event, Offer, State, next_state, offer
 from sandbox.session.keys import Key
 from sandbox.session.perform import Failure, Performed, Written, denial_of, perform, reading
 from sandbox.session.pipeline import Ask, Flow, grant_lines
-from sandbox.session.shown import denial_text, harmless
+from sandbox.session.shown import denial_text, written_out
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
@@ -58,13 +59,15 @@ class EditResult:
     @property
     def text(self) -> str:
         """For a model: what was done, or why it was not and what would allow it."""
-        lines = [f"{one.change.capitalize()}: {harmless(one.path)}" for one in self.done]
+        lines = [f"{one.change.capitalize()}: {written_out(one.path)}" for one in self.done]
         if self.failure is not None:
-            lines = [f"Not done: {harmless(self.failure.path)}: {harmless(self.failure.cause)}"]
-            lines += [f"Could not be put back: {harmless(path)}" for path in self.left]
+            lines = [
+                f"Not done: {written_out(self.failure.path)}: {written_out(self.failure.cause)}"
+            ]
+            lines += [f"Could not be put back: {written_out(path)}" for path in self.left]
         if self.why:
             lines.append(
-                f"Denied: {harmless(self.why)}" if not self.attempts else harmless(self.why)
+                f"Denied: {written_out(self.why)}" if not self.attempts else written_out(self.why)
             )
         lines += [denial_text(one) for one in self.denials]
         return "\n".join(lines or ["Nothing to be done: that is what is there"])
@@ -128,7 +131,9 @@ class _EditTurn:
     def _key(self, lines: tuple[str, ...]) -> Key:
         """What an answer is remembered for: edits of this kind of this file (or this one patch)."""
         edit, session = self._edit, self._session
-        what = edit.path or edit.text.decode("utf-8", "backslashreplace")
+        # The file, not a name that may lead to another one next time.
+        what = os.path.realpath(os.path.join(self._cwd, edit.path)) if edit.path else ""
+        what = what or edit.text.decode("utf-8", "backslashreplace")
         text = f"{edit.action} {what}"
         programs = ("apply_edit",)
         return Key(
@@ -155,10 +160,9 @@ class _EditTurn:
         began = time.monotonic()
         answer: Answer = yield Ask(request)
         self._records.approval(request, answer, time.monotonic() - began)
-        if answer.allows:
-            session.remember(self._key(lines), answer, decision, self._weaker)
-        else:
-            self._why = answer.ground.why
+        answer = session.remember(self._key(lines), answer, decision, self._weaker)
+        if not answer.allows:
+            self._why = answer.reason
         return answer.allows
 
     def offered(self) -> Flow[bool]:
@@ -184,6 +188,15 @@ class _EditTurn:
         self._attempts += 1
         self._records.flush()
         self._denial = None
+        with self._session.beside():
+            self._do(box)
+        self._note()
+        if self._denial is None or self._attempts > 1:
+            return Event.END
+        self._offer = offer((self._denial,), box.policy, box.resolved)
+        return Event.DENIAL if self._offer is not None else Event.END
+
+    def _do(self, box: Sandbox) -> None:
         try:
             changes = planned(self._edit, reading(box, self._cwd))
         except OSError as error:
@@ -195,11 +208,6 @@ class _EditTurn:
             self._performed = perform(box, changes, self._cwd)
             failure = self._performed.failure
             self._denial = failure.denial if failure is not None else None
-        self._note()
-        if self._denial is None or self._attempts > 1:
-            return Event.END
-        self._offer = offer((self._denial,), box.policy, box.resolved)
-        return Event.DENIAL if self._offer is not None else Event.END
 
     def run_again(self) -> None:
         """Does it under the wider policy."""

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from sandbox.command.assess import assess_command_safety
 from sandbox.command.git import HELPERS_OFF
 from sandbox.command.verdict import Verdict
-from sandbox.denial import Denial
+from sandbox.denial import Denial, Grant
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.request import RunOptions
 from sandbox.result import Result
 from sandbox.session.approval import Answer, ApprovalRequest, request_of
-from sandbox.session.decide import Action, Decision, Enforced, Ground, decide
+from sandbox.session.decide import Action, Because, Decision, Enforced, Ground, decide
 from sandbox.session.escalation import (
     Event,
     Offer,
     State,
+    denied_steps,
     next_state,
     offer,
     unsandboxed,
@@ -43,6 +44,7 @@ __all__ = ["Ask", "Flow", "Run", "flow", "grant_lines"]
 _MESSAGE_ONLY = (
     "That it was refused is known only from what the command printed, which it can make up."
 )
+_QUOTES = str.maketrans("", "", "'\"\\\n")
 _AGAIN = "It has run once already, up to where it was refused, and would begin anew."
 
 
@@ -97,6 +99,7 @@ class _Turn:
         self._enforcement = session.boxes.base.enforcement
         self._weaker = session.weaker(self._enforcement)
         self.permissions: tuple[str, ...] = ()
+        self._refused = ""  # of what the call asks for beyond the policy, why nobody can allow it
         self._ask_more()
         self.offer: Offer | None = None
         self._result: Result | None = None
@@ -108,11 +111,18 @@ class _Turn:
 
     def _ask_more(self) -> None:
         """The policy and permissions of a call that asks for more than the session's."""
+        session, grant = self._session, self._call.grant
         if self._call.unsandboxed:
             self._leave()
-        elif self._call.grant is not None:
-            self.policy = widened(self.policy, self._call.grant)
-            self.permissions = grant_lines(self._call.grant)
+            if not session.may_leave and not session.policy.unconfined:
+                self._refused = "the profile has no approval.unsandboxed = true"
+        elif grant is not None:
+            self.policy = widened(self.policy, grant)
+            self.permissions = grant_lines(grant)
+            denied = denied_steps(grant, session.boxes.base.resolved)
+            if denied:
+                which = ", ".join(grant_lines(Grant(denied)))
+                self._refused = f"what is denied by name, or a secret, is not given: {which}"
 
     def _leave(self) -> None:
         self.policy = unsandboxed(self._session.policy)
@@ -125,14 +135,20 @@ class _Turn:
         confined = enforced is Enforced.FULL and not session.policy.unconfined
         context = session.context(self._env, helpers_off=confined)
         self.assessment = assess_command_safety(call.command, context)
-        if confined and self.assessment.verdict is Verdict.SAFE and "git" in str(call.command):
-            self._env.update(HELPERS_OFF)  # what the promise of the context rests on
         self._context = context
         if self.assessment.verdict is Verdict.UNSANDBOXED and session.may_leave and not asks_more:
             self._leave()
         self.decision = self._decided(enforced, self.permissions)
-        if call.unsandboxed and not session.may_leave and not session.policy.unconfined:
-            self.decision = session.refusal_to_leave(self.decision)
+        if self._refused:
+            because = Because(Ground.OUTSIDE, self._refused)
+            self.decision = Decision(Action.DENY, (because,), self.decision.enforced)
+        if confined and self._is_safe_in_part() and _may_start_git(call.command):
+            self._env.update(HELPERS_OFF)  # what the promise of the context rests on
+
+    def _is_safe_in_part(self) -> bool:
+        """Whether it runs because it, or what stands beside a prefix, is known to be safe."""
+        grounds = {one.ground for one in self.decision.grounds}
+        return self.assessment.verdict is Verdict.SAFE or Ground.TRUSTED_PREFIX in grounds
 
     def _decided(
         self, enforced: Enforced, permissions: Sequence[str], *, memory: bool = True
@@ -203,11 +219,9 @@ class _Turn:
         began = time.monotonic()
         answer: Answer = yield Ask(request)
         self._records.approval(request, answer, time.monotonic() - began)
-        if answer.allows:
-            session.remember(key, answer, decision, self._weaker)
-        else:
-            said = answer.why if answer.why != answer.ground.why else ""
-            self._why = f"{answer.ground.why}: {said}" if said else answer.ground.why
+        answer = session.remember(key, answer, decision, self._weaker)
+        if not answer.allows:
+            self._why = answer.reason
         return answer
 
     def _justified(self) -> str:
@@ -218,7 +232,8 @@ class _Turn:
         """Whether the command may be retried with what it was refused."""
         found = self.offer
         assert found is not None
-        lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
+        more = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
+        lines = tuple(dict.fromkeys((*self.permissions, *more)))  # what the call has it keeps
         # No rule and no memory answers for what a command can have made up.
         decision = self._decided(Enforced.OUTSIDE, lines, memory=found.certain)
         self._records.escalation(Event.DENIAL, found, lines)
@@ -249,8 +264,9 @@ class _Turn:
             box = session.boxes.take(policy)
         except SandboxException as error:
             return self._over(None, error)
-        seen = session.look(box)
+        seen = None
         try:
+            seen = session.look(box)
             names, _ = box.variables(self._env or None)
             known = self._enforcement if box is session.boxes.base else box.enforcement
             self._records.spawn(
@@ -261,16 +277,20 @@ class _Turn:
                 result = yield Run(box, call.command, how)
             except SandboxException as error:
                 event = self._over(None, error)
+            except BaseException as error:  # of the caller: it interrupts, or takes no output
+                self._records.exit(None, error)
+                raise
             else:
                 self._over(result, None)
                 event = self._may_go_on(box, result)
-            if seen is not None:
-                self._records.files(seen.changes())
+            finally:
+                if seen is not None:
+                    self._records.files(seen.changes())
+                self._records.flush()
         finally:
             if seen is not None:
                 seen.close()
             session.boxes.give_back(box)
-        self._records.flush()
         return event
 
     def _over(self, result: Result | None, error: SandboxException | None) -> Event:
@@ -322,7 +342,12 @@ class _Turn:
         )
 
 
-def grant_lines(grant: Any) -> tuple[str, ...]:
+def _may_start_git(command: str | Sequence[str]) -> bool:
+    """Whether git may be among its programs, however it is quoted."""
+    return "git" in str(command).translate(_QUOTES)
+
+
+def grant_lines(grant: Grant) -> tuple[str, ...]:
     """Each step of a grant in words: what approvals are remembered by and people are shown."""
     return tuple(f"{word} {value}" for word, value in grant.steps)
 

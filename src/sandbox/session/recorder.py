@@ -172,8 +172,8 @@ class Recorder:
             )
         )
 
-    def exit(self, result: Result | None, error: SandboxException | None) -> None:
-        """A command ended, or did not start."""
+    def exit(self, result: Result | None, error: BaseException | None) -> None:
+        """A command ended, did not start, or was ended as its caller raised something."""
         if self._log is None:
             return
         if result is None:
@@ -182,7 +182,7 @@ class Recorder:
                 ExitRecord(
                     **self._about,
                     returncode=None,
-                    error=f"{type(error).__name__}: {error}",
+                    error=_said(error),
                     denied=len(denials),
                     denials=[DenialRow.of(one) for one in denials[:_DENIALS_MAX]],
                 )
@@ -232,6 +232,12 @@ class Recorder:
                 error=f"{failure.path}: {failure.cause}" if failure is not None else "",
             )
         )
+
+
+def _said(error: BaseException | None) -> str:
+    """What went wrong; of exceptions that are not ours only the kind: what they say may be data."""
+    kind = type(error).__name__
+    return f"{kind}: {error}" if isinstance(error, SandboxException) else f"interrupted: {kind}"
 
 
 def _file(size: int | None, sha256: str) -> FileRow | None:

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 from sandbox.command.verdict import Assessment
 from sandbox.denial import Denial, Grant
 from sandbox.errors import InvalidArgument, SandboxException
-from sandbox.request import POLICY_LIMIT, PolicyLimit
+from sandbox.request import POLICY_LIMIT, PolicyLimit, encode_words
 from sandbox.result import Result
 from sandbox.session.decide import Decision
-from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened
+from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened, written_out
 
 __all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult", "refusal_lines"]
 
@@ -56,6 +56,9 @@ class ToolCall:
     justification: str = ""
 
     def __post_init__(self) -> None:
+        encode_words(self.command)
+        if not isinstance(self.command, str):  # nobody changes what was approved
+            object.__setattr__(self, "command", tuple(self.command))
         if self.unsandboxed and self.grant is not None:
             raise InvalidArgument("grant", self.grant, "goes with a sandbox, and there is none")
         if not isinstance(self.justification, str):
@@ -116,6 +119,9 @@ def _for_model(told: ToolResult, most: int) -> str:
     ran = told.result
     if ran is None:
         return "\n".join(lines)
+    missing = ran.stdout_truncated + ran.stderr_truncated
+    if missing:  # where it says so in the output may be left out here
+        lines.append(f"Longer than the limit of output, not kept: {missing} bytes of it")
     output = shortened(harmless(ran.text), most)
     if not output:
         return "\n".join([*lines, "Output: none"])
@@ -126,7 +132,7 @@ def _head(told: ToolResult) -> list[str]:
     ran = told.result
     if ran is None:
         why = told.why or "it did not run"
-        return [f"{'Denied' if told.status == 'denied' else 'Not run'}: {harmless(why)}"]
+        return [f"{'Denied' if told.status == 'denied' else 'Not run'}: {written_out(why)}"]
     lines = [f"Exit code: {ran.exit_status}"]
     if ran.signal is not None or ran.timed_out or ran.memory_exceeded:
         lines.append(f"The command {ran.outcome}")
@@ -134,7 +140,9 @@ def _head(told: ToolResult) -> list[str]:
     if ran.swept:
         lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
     if told.error is not None:
-        lines.append(f"It was to be run again with more, and was not: {harmless(str(told.error))}")
+        lines.append(
+            f"It was to be run again with more, and was not: {written_out(str(told.error))}"
+        )
     elif told.attempts > 1:
         lines.append("It was run twice: the second time it was allowed more, after approval")
     return lines
@@ -151,5 +159,5 @@ def _refusals(told: ToolResult) -> list[str]:
     if len(told.denials) > _DENIALS_MAX:
         lines.append(f"... and {len(told.denials) - _DENIALS_MAX} more")
     if told.not_retried:
-        lines.append(f"Not retried with more: {harmless(told.not_retried)}")
+        lines.append(f"Not retried with more: {written_out(told.not_retried)}")
     return lines
