@@ -201,7 +201,11 @@ class _Turn:
         )
         self._records.flush()
         began = time.monotonic()
-        answer: Answer = yield Ask(request)
+        try:
+            answer: Answer = yield Ask(request)
+        except BaseException as error:  # nobody waits for it any more
+            self._records.unanswered(request, error, time.monotonic() - began)
+            raise
         self._records.approval(request, answer, time.monotonic() - began)
         if answer.allows:
             session.remember(key, answer, decision, self._weaker)
@@ -261,6 +265,9 @@ class _Turn:
                 result = yield Run(box, call.command, how)
             except SandboxException as error:
                 event = self._over(None, error)
+            except BaseException as error:  # whoever waited for it went away, and so it was ended
+                self._records.cut_short(error, seen.changes() if seen is not None else None)
+                raise
             else:
                 self._over(result, None)
                 event = self._may_go_on(box, result)

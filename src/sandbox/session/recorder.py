@@ -15,7 +15,7 @@ from sandbox.profile.compose import mode_of
 from sandbox.profile.values import Mode
 from sandbox.request import encode_words
 from sandbox.result import Enforcement, Result
-from sandbox.session.approval import Answer, ApprovalRequest
+from sandbox.session.approval import Answer, ApprovalRequest, Choice
 from sandbox.session.changes import FileChanges
 from sandbox.session.decide import Decision
 from sandbox.session.edit import Action, Edit
@@ -120,6 +120,12 @@ class Recorder:
             )
         )
 
+    def unanswered(self, request: ApprovalRequest, error: BaseException, seconds: float) -> None:
+        """Somebody was asked, and whoever waited for the answer went away. Written at once."""
+        answer = Answer(Choice.DENY, "nobody", f"nobody waits for an answer: {_went(error)}")
+        self.approval(request, answer, seconds)
+        self.flush()
+
     def escalation(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
         """A step on the way to a retry: whence, by what, and how the policies differ."""
         state = State.RUNNING if event is Event.DENIAL else State.OFFERING
@@ -201,6 +207,16 @@ class Recorder:
             )
         )
 
+    def cut_short(self, error: BaseException, found: FileChanges | None) -> None:
+        """Whoever waited for a command went away, and it was ended with them. Written at once."""
+        if self._log is None:
+            return
+        said = f"ended before its end, as nobody waits for it: {_went(error)}"
+        self._gathered.append(ExitRecord(**self._about, returncode=None, error=said))
+        if found is not None:
+            self.files(found)
+        self.flush()
+
     def files(self, found: FileChanges) -> None:
         """What a command created, changed and deleted below the roots."""
         self._gathered.append(
@@ -227,6 +243,12 @@ class Recorder:
                 error=f"{failure.path}: {failure.cause}" if failure is not None else "",
             )
         )
+
+
+def _went(error: BaseException) -> str:
+    """Why somebody waits no longer: cancelled, interrupted, or an error of the caller's own."""
+    said = type(error).__name__
+    return f"{said}: {error}" if str(error) else said
 
 
 def _file(size: int | None, sha256: str) -> FileRow | None:
