@@ -70,6 +70,9 @@ class _Tower:
             self._watch(loop)
             try:
                 await moment.wait()
+            except GeneratorExit:  # its loop has ended: there is nothing that could be awaited
+                self._flights.kill(flight)
+                raise
             except BaseException:
                 self._flights.kill(flight)
                 await moment.outlast()

@@ -1,19 +1,22 @@
 """The event loops that ``aio`` runs on: asyncio (uvloop too) and trio, each by its own means.
 
-Three things are asked of a loop: to wait until a fd may be read or written, to be called when one
-may be read, and a moment that one task can wait for and another bring about. Nothing of a loop is
+Asked of a loop is to wait until a fd may be read or written, to be called when one may be read, and
+a moment that one task can wait for and another, or a thread, bring about. Nothing of a loop is
 imported before it is seen to run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
+import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Loop", "Moment", "current"]
+__all__ = ["Loop", "Moment", "current", "in_thread"]
 
 T = TypeVar("T")
 
@@ -43,6 +46,12 @@ class Loop(Protocol):
     def watch(self, fd: int, act: Callable[[], bool]) -> None:
         """Calls ``act`` whenever the fd may be read, until it returns False."""
 
+    def unwatch(self, fd: int) -> None:
+        """Calls nothing for this fd any more; before it is closed. Nothing is awaited."""
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Has the loop call it, from any thread. Nothing where the loop has ended."""
+
     async def readable(self, fd: int) -> None:
         """Until something may be read, or the other side is gone. For one task at a time."""
 
@@ -56,6 +65,32 @@ def current() -> Loop:
     if trio is not None and trio.lowlevel.in_trio_run():
         return _Trio(trio)
     return _Asyncio(asyncio.get_running_loop())
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """What a function returns or raises, called in a thread of its own.
+
+    Who is cancelled goes on at once. The thread ends when the function does, and nobody waits for
+    that: neither the loop nor the interpreter at its end.
+    """
+    loop = current()
+    over = loop.moment()
+    context = contextvars.copy_context()
+    returned: list[T] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            returned.append(context.run(call))
+        except BaseException as error:
+            raised.append(error)
+        loop.soon(over.come)
+
+    threading.Thread(target=work, name="sandbox.aio", daemon=True).start()
+    await over.wait()
+    if raised:
+        raise raised.pop()
+    return returned.pop()
 
 
 class _AsyncioMoment:
@@ -110,6 +145,14 @@ class _Asyncio:
 
         loop.add_reader(fd, ready)
 
+    def unwatch(self, fd: int) -> None:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(fd)
+
+    def soon(self, act: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(act)
+
     async def readable(self, fd: int) -> None:
         moment = _AsyncioMoment(self._loop)
         self._loop.add_reader(fd, moment.come)
@@ -147,12 +190,12 @@ class _TrioMoment:
 class _Trio:
     def __init__(self, trio: Any) -> None:
         self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
 
     def once(self, make: Callable[[], T]) -> T:
-        token = self._trio.lowlevel.current_trio_token()
-        if token not in _things:
-            _things[token] = make()
-        found: T = _things[token]
+        if self._token not in _things:
+            _things[self._token] = make()
+        found: T = _things[self._token]
         return found
 
     def moment(self) -> Moment:
@@ -162,11 +205,20 @@ class _Trio:
         wait = self._trio.lowlevel.wait_readable
 
         async def serve() -> None:
-            await wait(fd)
-            while act():
+            with suppress(self._trio.ClosedResourceError):
                 await wait(fd)
+                while act():
+                    await wait(fd)
 
         self._trio.lowlevel.spawn_system_task(serve, name="sandbox.aio")
+
+    def unwatch(self, fd: int) -> None:
+        if self._trio.lowlevel.in_trio_run():
+            self._trio.lowlevel.notify_closing(fd)
+
+    def soon(self, act: Callable[[], object]) -> None:
+        with suppress(self._trio.RunFinishedError):
+            self._token.run_sync_soon(act)
 
     async def readable(self, fd: int) -> None:
         await self._trio.lowlevel.wait_readable(fd)

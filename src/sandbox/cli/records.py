@@ -103,7 +103,7 @@ def _spawn(one: SpawnRecord) -> tuple[str, bool]:
 
 def _exit(one: ExitRecord) -> tuple[str, bool]:
     if one.error:
-        return f"did not run: {one.error}", True
+        return f"no status: {one.error}", True
     ended = f"status {one.returncode}" if one.signal is None else f"signal {one.signal}"
     ended += " (its time was up)" if one.timed_out else ""
     ended += " (too much memory)" if one.memory_exceeded else ""

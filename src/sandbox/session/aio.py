@@ -76,60 +76,63 @@ async def _streamed(box: Sandbox, args: Args, how: RunOptions, on_delta: OnDelta
     out, err = Kept(box.policy.limits.output), Kept(box.policy.limits.output)
     async with popen_in(box, args, popen_options(how)) as process:
         assert process.stdout is not None and process.stderr is not None
-        ends = (
-            _End(loop, process.stdout, "stdout", out, on_delta, process.kill),
-            _End(loop, process.stderr, "stderr", err, on_delta, process.kill),
-        )
+        ends = _Ends(loop, on_delta, process.kill)
+        ends.read(process.stdout, "stdout", out)
+        ends.read(process.stderr, "stderr", err)
         try:
             if process.stdin is not None:
                 with suppress(BrokenPipeError):
                     await process.stdin.write(data)
                 process.stdin.close()
-            for end in ends:
-                await end.over.wait()
+            await ends.over.wait()
+        except GeneratorExit:  # its loop has ended: there is nothing that could be awaited
+            ends.leave()
+            raise
         except BaseException:
             process.kill()
-            for end in ends:
-                await end.over.outlast()
+            await ends.over.outlast()
             raise
-        for end in ends:
-            if end.error is not None:
-                raise end.error
+        if ends.error is not None:
+            raise ends.error
         process.heard(err.result()[0], out.result()[0])
         result = await process.wait()
     return with_output(result, out, err)
 
 
-class _End:
-    """The end of a pipe, read by the loop until all that writes to it is dead."""
+class _Ends:
+    """The ends of a command's pipes, read by the loop until all that writes to them is dead."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        reader: Reader,
-        stream: Literal["stdout", "stderr"],
-        kept: Kept,
-        on_delta: OnDelta,
-        kill: Callable[[], None],
-    ) -> None:
-        self.over: Moment = loop.moment()
+    def __init__(self, loop: Loop, on_delta: OnDelta, kill: Callable[[], None]) -> None:
+        self.over: Moment = loop.moment()  # all of them are at their end
         self.error: BaseException | None = None
-        self._fd, self._stream, self._kept = reader.fileno(), stream, kept
-        self._on_delta, self._kill = on_delta, kill
-        loop.watch(self._fd, self._take)
+        self._loop, self._on_delta, self._kill = loop, on_delta, kill
+        self._open: set[int] = set()
 
-    def _take(self) -> bool:
+    def read(self, reader: Reader, stream: Literal["stdout", "stderr"], kept: Kept) -> None:
+        """One more that is read."""
+        fd = reader.fileno()
+        self._open.add(fd)
+        self._loop.watch(fd, lambda: self._take(fd, stream, kept))
+
+    def leave(self) -> None:
+        """Reads no more of any."""
+        for fd in self._open:
+            self._loop.unwatch(fd)
+
+    def _take(self, fd: int, stream: Literal["stdout", "stderr"], kept: Kept) -> bool:
         try:
-            data = os.read(self._fd, _CHUNK)
+            data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return True
         if not data:
-            self.over.come()
+            self._open.discard(fd)
+            if not self._open:
+                self.over.come()
             return False
-        self._kept.add(data)
+        kept.add(data)
         if self.error is None:
             try:
-                self._on_delta(Delta(self._stream, data))
+                self._on_delta(Delta(stream, data))
             except BaseException as error:
                 self.error = error  # raised by who waits: here it would be the loop's
                 self._kill()

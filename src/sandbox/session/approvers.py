@@ -51,12 +51,12 @@ class CallbackApprover:
     """
 
     def __init__(self, call: Callable[[ApprovalRequest], Any], who: str = "the program") -> None:
-        self._call = call
+        self.call = call
         self.who = who
 
     def ask(self, request: ApprovalRequest) -> Any:
         """What the function says."""
-        return self._call(request)
+        return self.call(request)
 
 
 class FixedApprover:
@@ -100,21 +100,32 @@ def ask(approver: Approver | AsyncApprover | None, request: ApprovalRequest) -> 
 
 
 async def ask_async(approver: Approver | AsyncApprover | None, request: ApprovalRequest) -> Answer:
-    """As ``ask``. An approver is called in a thread, which it may block; what it awaits runs here.
+    """As ``ask``. One that is no coroutine function is called in a thread, which it may block.
 
-    One that is cancelled while it blocks holds that thread until it has its answer.
+    Who is cancelled goes on at once; a thread that blocks is left to itself, and what it answers
+    later counts for nothing.
     """
-    import asyncio
-
     if approver is None:
         return _no_approver()
     try:
-        said: Any = await asyncio.to_thread(approver.ask, request)
+        is_async = inspect.iscoroutinefunction(_called(approver))
+        said: Any = approver.ask(request) if is_async else await _in_thread(approver, request)
         if inspect.isawaitable(said):
             said = await said
         return _checked(said, request, approver)
     except Exception as error:
         return _raised(error)
+
+
+def _called(approver: Approver | AsyncApprover) -> Callable[..., Any]:
+    """What is called in the end."""
+    return approver.call if isinstance(approver, CallbackApprover) else approver.ask
+
+
+async def _in_thread(approver: Approver | AsyncApprover, request: ApprovalRequest) -> Any:
+    from sandbox.loops import in_thread
+
+    return await in_thread(lambda: approver.ask(request))
 
 
 def _no_approver() -> Answer:

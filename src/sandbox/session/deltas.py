@@ -54,13 +54,13 @@ class Kept:
             self._in_tail -= len(self._tail.popleft())
 
     def result(self) -> tuple[bytes, int, int]:
-        """What is kept, how many bytes are missing, and where."""
+        """What is kept, how many bytes are missing, and where they would stand."""
         head, tail = bytes(self._head), b"".join(self._tail)
         if self._most is not None:
             most = self._most - self._most // 2
             tail = tail[max(0, len(tail) - most) :]
         missing = self.total - len(head) - len(tail)
-        return head + tail, missing, len(head) if missing else 0
+        return head + tail, missing, len(head)
 
 
 def popen_options(how: RunOptions) -> PopenOptions:

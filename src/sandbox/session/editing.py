@@ -158,7 +158,11 @@ class _EditTurn:
         )
         self._records.flush()
         began = time.monotonic()
-        answer: Answer = yield Ask(request)
+        try:
+            answer: Answer = yield Ask(request)
+        except BaseException as error:  # nobody waits for it any more
+            self._records.unanswered(request, error, time.monotonic() - began)
+            raise
         self._records.approval(request, answer, time.monotonic() - began)
         answer = session.remember(self._key(lines), answer, decision, self._weaker)
         if not answer.allows:

@@ -147,7 +147,10 @@ class ApprovalRecord(Record, frozen=True, kw_only=True, tag="approval"):
 
 
 class SpawnRecord(Record, frozen=True, kw_only=True, tag="spawn"):
-    """A command is about to be started; an exit record follows unless the machine stops.
+    """A command is about to be started.
+
+    An exit record follows, unless whoever waits stops for good: a process that is killed, an event
+    loop that is closed.
 
     ``argv``: as run. ``environment``: names of its variables, in order. ``weaker``: names of the
     parts of the policy that are not enforced in full. ``attempt``: 2 is a retry after an approval.
@@ -218,9 +221,9 @@ class DenialRow(_Row, frozen=True, kw_only=True):
 class ExitRecord(Record, frozen=True, kw_only=True, tag="exit"):
     """A command ended, or did not start.
 
-    ``returncode`` is None and ``error`` says why where it did not start, or its end is not known;
-    the rest is as in ``sandbox.Result``. ``denied``: how many denials there were, of which
-    ``denials`` has the first 100.
+    ``returncode`` is None and ``error`` says why where it did not start, or its end is not known,
+    as it was ended with whoever waited for it; the rest is as in ``sandbox.Result``. ``denied``:
+    how many denials there were, of which ``denials`` has the first 100.
     """
 
     returncode: int | None

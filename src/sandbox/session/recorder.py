@@ -15,7 +15,7 @@ from sandbox.profile.compose import mode_of
 from sandbox.profile.values import Mode
 from sandbox.request import encode_words
 from sandbox.result import Enforcement, Result
-from sandbox.session.approval import Answer, ApprovalRequest
+from sandbox.session.approval import Answer, ApprovalRequest, Choice
 from sandbox.session.changes import FileChanges
 from sandbox.session.decide import Decision
 from sandbox.session.edit import Action, Edit
@@ -125,6 +125,14 @@ class Recorder:
                 prefix=list(answer.prefix),
             )
         )
+
+    def unanswered(self, request: ApprovalRequest, error: BaseException, seconds: float) -> None:
+        """Somebody was asked, and whoever waited for the answer went away. Written at once."""
+        answer = Answer(
+            Choice.DENY, "nobody", f"nobody waits for an answer: {type(error).__name__}"
+        )
+        self.approval(request, answer, seconds)
+        self.flush()
 
     def escalation(self, event: Event, found: Offer, lines: Sequence[str]) -> None:
         """A step on the way to a retry: whence, by what, and how the policies differ."""
