@@ -36,7 +36,7 @@ def test_head_and_tail_are_kept_however_it_comes(pieces: list[bytes], most: int 
     data, missing, cut = kept.result()
     assert len(data) + missing == len(whole) == kept.total
     if most is None or len(whole) <= most:
-        assert (data, missing, cut) == (whole, 0, 0)
+        assert (data, missing) == (whole, 0)
         return
     head, tail = most // 2, most - most // 2
     assert data == whole[:head] + whole[len(whole) - tail :] and cut == head
