@@ -182,6 +182,7 @@ LADDER = (
     "session.watching",
     "session.recorder",
     "session.session",
+    "session.judging",
     "session.pipeline",
     "session.editing",
     "session.calls",

@@ -18,10 +18,12 @@ from sandbox.command.rules import Rules
 from sandbox.entries import Access
 from sandbox.environ import PATH_DEFAULT
 from sandbox.errors import InvalidArgument
+from sandbox.live import Sandbox
 from sandbox.profile.grants import grants_of
 from sandbox.profile.load import load
 from sandbox.profile.values import Profile
 from sandbox.session.approval import Answer, Choice, may_last
+from sandbox.session.decide import not_accepted
 from sandbox.session.keys import digest_of, key_of
 from sandbox.session.prefixes import banned, prefix_of
 from sandbox.session.prompt import user
@@ -86,7 +88,10 @@ def add(cwd: str, is_prefix: bool, words: tuple[str, ...]) -> int:
     context = _context(profile)
     file = TrustFile(workspace=where)
     digest = digest_of(profile.policy, file.secret)
-    key = key_of(words, context, cwd=where, policy=digest)
+    with Sandbox(profile.policy, workspace=where) as box:  # what this host enforces less counts
+        weaker = not_accepted(profile.policy, box.enforcement)
+    permissions = [f"weaker {one.part}" for one in weaker]
+    key = key_of(words, context, cwd=where, policy=digest, permissions=permissions)
     if not may_last(assess_command_safety(words, context).verdict, key):
         cause = banned(words) or "is dangerous, or no program that commands cannot have written"
         raise InvalidArgument("words", " ".join(words), cause)

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox.denial import Denial, DenialKind, Grant
-from sandbox.entries import Access, Entry, Layer, denies_of
+from sandbox.entries import Access, Entry, Layer, denies_of, lookup
 from sandbox.errors import SandboxException
 from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["NEXT", "Event", "Offer", "State", "denied_steps", "next_state", "offer", "unsandboxed",
-           "widened"]  # fmt: skip
+__all__ = ["NEXT", "Event", "Offer", "State", "denied_steps", "moved_steps", "next_state", "offer",
+           "settled", "unsandboxed", "widened"]  # fmt: skip
 
 
 class State(StrEnum):
@@ -111,7 +111,7 @@ def offer(
     granted = [one for one in refused if one.grant is not None and _survives(one.grant, resolved)]
     if granted:
         steps = dict.fromkeys(step for one in granted for step in _steps(one))
-        wanted = Grant(_needed(tuple(steps), policy))
+        wanted = settled(Grant(_needed(tuple(steps), policy)))
         try:
             wider = widened(policy, wanted)
         except SandboxException:  # the policy cannot have it: too many sockets, no such path, ...
@@ -123,6 +123,31 @@ def offer(
         certain = all(one.certain for one in left)
         return Offer(unsandboxed(policy), None, tuple(left), certain)
     return None
+
+
+def settled(grant: Grant) -> Grant:
+    """A grant of real paths: what is asked about is what will be opened, whatever links say."""
+    return Grant(
+        tuple(
+            (word, os.path.realpath(value) if word in _PATH_STEPS else value)
+            for word, value in grant.steps
+        )
+    )
+
+
+def moved_steps(grant: Grant, resolved: ResolvedPolicy) -> tuple[tuple[str, object], ...]:
+    """The steps of a settled grant that lead elsewhere in the policy that was made of it.
+
+    A link that was put in the place of a granted directory since somebody was asked, say.
+    """
+    table = resolved.table()
+    return tuple(
+        (word, value)
+        for word, value in grant.steps
+        if (word == "write" and lookup(table, str(value)) is not Access.WRITE)
+        or (word == "read" and lookup(table, str(value)) is Access.DENY)
+        or (word == "unix-socket" and value not in resolved.sockets)
+    )
 
 
 def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:

@@ -138,7 +138,7 @@ class ApprovalRecord(Record, frozen=True, kw_only=True, tag="approval"):
     """
 
     who: str
-    answer: Literal["once", "session", "prefix", "always", "deny"]
+    answer: Literal["once", "session", "prefix", "always", "weaker", "deny"]
     why: str = ""
     seconds: float
     reasons: list[str]

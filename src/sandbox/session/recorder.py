@@ -156,7 +156,7 @@ class Recorder:
         box: Sandbox,
         enforcement: Enforcement,
         names: Sequence[str],
-        attempt: Literal[1, 2],
+        attempt: int,
         permissions: Sequence[str],
     ) -> None:
         """A command is about to be started."""
@@ -175,7 +175,7 @@ class Recorder:
                 isolation=enforcement.isolation,
                 weaker=[one.part for one in enforcement.weaker],
                 environment=list(names),
-                attempt=attempt,
+                attempt=2 if attempt == 2 else 1,
                 permissions=rights,
             )
         )

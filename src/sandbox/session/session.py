@@ -13,7 +13,7 @@ import os
 import pwd
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -31,13 +31,12 @@ from sandbox.presets import MODES
 from sandbox.profile.compose import mode_of
 from sandbox.profile.load import check_paths, load
 from sandbox.profile.values import ApprovalMode, Mode, Profile
-from sandbox.request import existing_directory, working_directory
+from sandbox.request import existing_directory, input_bytes, working_directory
 from sandbox.result import Enforcement, Weaker
 from sandbox.session.approval import Answer, ApprovalRequest, Choice
 from sandbox.session.approvers import Approver, AsyncApprover, approver_of
 from sandbox.session.boxes import Boxes
 from sandbox.session.decide import (
-    Decision,
     Enforced,
     Ground,
     enforced_of,
@@ -49,6 +48,7 @@ from sandbox.session.log import Log
 from sandbox.session.recorder import Recorder, digest_in_records, mode_in
 from sandbox.session.trust import Trust
 from sandbox.session.trustfile import TrustFile
+from sandbox.session.values import ToolCall
 from sandbox.session.watching import Look, Watching, roots_of
 from sandbox.version import __version__
 
@@ -218,16 +218,24 @@ class Session:
         """The session's policy in what approvals are remembered for."""
         return digest_of(self.profile.policy, self._secret)
 
-    def marks(self, env: Mapping[str, str] | None) -> list[str]:
-        """A call's own variables in what approvals are remembered for, without their values."""
-        return [f"variable {name} {self._mark(value)}" for name, value in (env or {}).items()]
+    def marks(self, call: ToolCall, weaker: Sequence[Weaker]) -> list[str]:
+        """What else an approval is of: a call's variables and input, and what is enforced less.
 
-    def _mark(self, value: str) -> str:
-        return hmac.new(self._secret, os.fsencode(value), "sha256").hexdigest()[:16]
+        Values cannot be read there.
+        """
+        found = [
+            f"variable {name} {self._mark(os.fsencode(value))}"
+            for name, value in (call.env or {}).items()
+        ]
+        given = input_bytes(call.input)
+        if given is not None:
+            found.append(f"input {self._mark(given)}")
+        return found + [f"weaker {one.part}" for one in weaker]
 
-    def remember(
-        self, key: Key, answer: Answer, decision: Decision, weaker: Sequence[Weaker]
-    ) -> Answer:
+    def _mark(self, value: bytes) -> str:
+        return hmac.new(self._secret, value, "sha256").hexdigest()[:16]
+
+    def remember(self, key: Key, answer: Answer, weaker: Sequence[Weaker]) -> Answer:
         """Remembers an answer, and the parts that were taken weaker for the session.
 
         What cannot be remembered as it was answered is not allowed: the answer is a denial then.
@@ -237,8 +245,7 @@ class Session:
         except (OSError, SandboxException) as error:
             failed = Ground.APPROVER_FAILED
             return Answer(Choice.DENY, answer.who, f"it cannot be kept: {error}", failed=failed)
-        grounds = {one.ground for one in decision.grounds} - {Ground.NOT_SAFE}
-        if answer.choice is Choice.SESSION and grounds == {Ground.WEAKER}:
+        if answer.choice is Choice.WEAKER:
             self.trust.accept_weaker(one.part for one in weaker)
         return answer
 

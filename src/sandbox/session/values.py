@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,7 +17,7 @@ from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened, 
 
 __all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult", "refusal_lines"]
 
-Status = Literal["ran", "denied", "not-started"]
+Status = Literal["ran", "denied", "not-started", "lost"]
 
 
 class Delta(NamedTuple):
@@ -27,6 +28,13 @@ class Delta(NamedTuple):
 
 
 _DENIALS_MAX = 8
+_COMMAND_MAX = 256 << 10  # no system takes more than half of it in one word
+_WORDS: dict[Status, str] = {
+    "denied": "Denied",
+    "not-started": "Not run",
+    "lost": "Ended with its sandbox, and what it did before stays",
+    "ran": "Run",
+}
 
 OnDelta = Callable[[Delta], object]
 
@@ -36,7 +44,7 @@ class ToolCall:
     """One command that an agent wants to have run.
 
     - ``command``: text for a shell, or the words of an argv.
-    - ``cwd``: where; default: the session's directory. It grants nothing.
+    - ``cwd``: where (a path as text); default: the session's directory. It grants nothing.
     - ``env``, ``input``, ``timeout`` (seconds; None: no limit; default: the policy's): as for
       ``sandbox.run``.
     - ``unsandboxed``, ``grant``: asks for a run without a sandbox, or with more than the policy
@@ -56,9 +64,13 @@ class ToolCall:
     justification: str = ""
 
     def __post_init__(self) -> None:
-        encode_words(self.command)
+        if sum(map(len, encode_words(self.command))) > _COMMAND_MAX:
+            raise InvalidArgument("command", "...", f"is longer than {_COMMAND_MAX} bytes")
         if not isinstance(self.command, str):  # nobody changes what was approved
             object.__setattr__(self, "command", tuple(self.command))
+        if self.cwd is not None:
+            encode_words([self.cwd])
+            object.__setattr__(self, "cwd", os.fspath(self.cwd))
         if self.unsandboxed and self.grant is not None:
             raise InvalidArgument("grant", self.grant, "goes with a sandbox, and there is none")
         if not isinstance(self.justification, str):
@@ -70,7 +82,7 @@ class ToolResult:
     """What came of a tool call.
 
     - ``status``: ``ran``, whatever came of it; ``denied``; ``not-started``: allowed, and then it
-      could not be (``error``).
+      could not be (``error``); ``lost``: it ended with its sandbox, and what it did stays.
     - ``decision``, ``assessment``: why. ``why``: of what did not run, in a sentence.
     - ``result``: of the last attempt. ``attempts``: 2 when it was retried with more. ``denials``:
       of the last attempt. ``not_retried``: why it was not, where it could have been.
@@ -131,8 +143,7 @@ def _for_model(told: ToolResult, most: int) -> str:
 def _head(told: ToolResult) -> list[str]:
     ran = told.result
     if ran is None:
-        why = told.why or "it did not run"
-        return [f"{'Denied' if told.status == 'denied' else 'Not run'}: {written_out(why)}"]
+        return [f"{_WORDS[told.status]}: {written_out(told.why or 'it did not run')}"]
     lines = [f"Exit code: {ran.exit_status}"]
     if ran.signal is not None or ran.timed_out or ran.memory_exceeded:
         lines.append(f"The command {ran.outcome}")
