@@ -136,6 +136,7 @@ class Session:
             self._watching.close()
         if self.log is not None:
             self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
+            self.log.sync()
 
     @property
     def is_over(self) -> bool:
