@@ -707,3 +707,15 @@ def test_the_help_of_a_session_says_all_that_a_newcomer_needs(cli: Cli) -> None:
     shell = " ".join(cli("shell", "--help").stdout.decode().split())
     for needed in (":help", "cd", "Ctrl-C", "exit N"):
         assert needed in shell, needed
+
+
+def test_a_call_brings_only_what_it_needs(cli: Cli) -> None:
+    """Words are no shell text; nothing is awaited, nothing is drawn."""
+    heavy = {"asyncio", "rich", "tree_sitter", "tree_sitter_bash", "importlib.resources"}
+    program = (
+        "import sys; from sandbox.cli.main import main; main(['exec', '--no-log', *sys.argv[1:]]); "
+        f"print(*sorted({heavy!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", program, "--", "true"]
+    done = subprocess.run(words, capture_output=True, cwd=cli.workspace, env=cli.env, timeout=60)
+    assert done.returncode == 0 and done.stderr.split() == [], done.stderr
