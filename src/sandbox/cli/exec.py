@@ -19,6 +19,12 @@ from sandbox.session.values import ToolCall, ToolResult
 __all__ = ["command"]
 
 SCHEMA = "sandbox-exec/1"
+# Null where nothing ran, so that the document has the same keys in any case.
+_OF_RESULT = (
+    "error", "returncode", "signal", "timed_out", "memory_exceeded", "outcome", "stdout",
+    "stdout_truncated", "stdout_base64", "stderr", "stderr_truncated", "stderr_base64", "duration",
+    "usage", "swept", "enforcement",
+)  # fmt: skip
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})
@@ -44,8 +50,10 @@ def command(
 ) -> int:
     """Run one tool call: assess it, ask where that is due, run it confined, record all of it.
 
-    Prints what a model would be told. Exits as the command does; with 126 when it was denied, 125
-    when the session could not start.
+    Prints what a model would be told. What is piped or redirected here is read to its end, and is
+    the command's input. Exits as the command does (128 + N for signal N); 124: its time was up;
+    126: it was denied, or cannot be executed; 127: there is no such program; 125: the session could
+    not start.
     """
     if (script is None) == (not words):
         raise click.UsageError("one command: words after --, or text with -c")
@@ -80,8 +88,8 @@ def _input() -> bytes | None:
 
 
 def document(result: ToolResult, call: ToolCall) -> dict[str, Any]:
-    """All that came of a call, as one JSON object."""
-    from sandbox.cli.report import failure_document, result_document
+    """All that came of a call, as one JSON object with the same keys in any case."""
+    from sandbox.cli.report import denial_document, failure_document, result_document
 
     words = [call.command] if isinstance(call.command, str) else list(call.command)
     ran: dict[str, Any] = {}
@@ -91,6 +99,7 @@ def document(result: ToolResult, call: ToolCall) -> dict[str, Any]:
         ran = failure_document(words, result.error)
     decision, assessment = result.decision, result.assessment
     return {
+        **dict.fromkeys(_OF_RESULT),
         **ran,
         "schema": SCHEMA,
         "args": call.command,
@@ -105,6 +114,7 @@ def document(result: ToolResult, call: ToolCall) -> dict[str, Any]:
         "grounds": [{"ground": one.ground, "detail": one.detail} for one in decision.grounds],
         "enforced": decision.enforced,
         "why": result.why,
+        "denials": [denial_document(one) for one in result.denials],
         "attempts": result.attempts,
         "not_retried": result.not_retried,
         "text": result.text,

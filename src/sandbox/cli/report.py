@@ -11,7 +11,7 @@ from sandbox.denial import Denial
 from sandbox.errors import SandboxException
 from sandbox.result import Result
 
-__all__ = ["failure_document", "result_document", "to_json"]
+__all__ = ["denial_document", "failure_document", "result_document", "to_json"]
 
 SCHEMA = "sandbox-run/1"
 
@@ -38,11 +38,12 @@ def result_document(words: list[str], result: Result) -> dict[str, Any]:
             "full": result.enforcement.full,
             "weaker": [dataclasses.asdict(part) for part in result.enforcement.weaker],
         },
-        "denials": [_denial(denial) for denial in result.denials],
+        "denials": [denial_document(denial) for denial in result.denials],
     }
 
 
-def _denial(denial: Denial) -> dict[str, Any]:
+def denial_document(denial: Denial) -> dict[str, Any]:
+    """What was refused, or undone."""
     grant = denial.grant
     return {
         **dataclasses.asdict(denial),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -71,4 +70,4 @@ def session_of(
 
 def _has_terminal() -> bool:
     """Whether a person sits there: what they read and what they type is a terminal's."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return os.isatty(0) and os.isatty(2)

@@ -7,6 +7,8 @@ are for the session itself.
 from __future__ import annotations
 
 import codecs
+import io
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import click
 from sandbox.cli.options import Chosen, profile_options
 from sandbox.cli.sessions import session_of, session_options
 from sandbox.cli.text import printable
+from sandbox.cli.waiting import Waiting
 from sandbox.errors import SandboxException
 from sandbox.session.calls import process_exec_tool_call
 from sandbox.session.session import Session
@@ -32,10 +35,11 @@ __all__ = ["command"]
 def command(chosen: Chosen, **options: Any) -> int:
     """A loop in which each line is one tool call: assessed, decided about, confined, recorded.
 
-    Nothing of a line is kept but `cd`, which changes the directory of the next ones. `:help` lists
-    what the session itself can do. Exits as the last command did.
+    Nothing of a line is kept but `cd`, which changes the directory of the next ones (alone: to the
+    workspace). `:help` lists what the session itself can do. Ctrl-C ends a command and not the
+    loop; `exit N` or the end of the input do. Exits as the last command did.
     """
-    with session_of(chosen, **options) as session:
+    with Waiting(keys=False), session_of(chosen, **options) as session:
         return _Loop(session).run()
 
 
@@ -45,7 +49,7 @@ class _Loop:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._status = 0
-        self._is_terminal = sys.stdin.isatty()
+        self._is_terminal = os.isatty(0)
         self._own: dict[str, tuple[Callable[[list[str]], None], str]] = {
             "help": (self._help, "this list"),
             "trust": (self._trust, "what was approved, with ids"),
@@ -56,6 +60,8 @@ class _Loop:
 
     def run(self) -> int:
         """Until the end of the input, or `exit`."""
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")  # a command may hold any byte
         if self._is_terminal:
             import readline  # noqa: F401  it makes `input` one that can be edited
 
@@ -65,7 +71,7 @@ class _Loop:
             if not words:
                 continue
             if words[0] in ("exit", "quit"):
-                return int(words[1]) if words[1:] and words[1].isdecimal() else self._status
+                return _status(words[1]) if words[1:] else self._status
             try:
                 self._do(line)
             except KeyboardInterrupt:
@@ -80,7 +86,7 @@ class _Loop:
 
     def _next(self) -> str | None:
         if not self._is_terminal:
-            line = sys.stdin.readline()
+            line = sys.stdin.readline() if sys.stdin is not None else ""  # it came closed
             return line.rstrip("\n") if line else None
         while True:
             try:
@@ -92,22 +98,32 @@ class _Loop:
                 click.echo()
 
     def _do(self, line: str) -> None:
-        if line.startswith(":"):
-            name, *rest = line[1:].split()
-            act, _ = self._own.get(name, (self._help, ""))
-            act(rest)
+        if line.lstrip().startswith(":"):
+            self._do_own(line.lstrip()[1:].split() or [""])
             return
         place = _moved_to(line)
         if place is not None:
-            self._session.change_directory(place)
+            self._session.change_directory(place or self._session.workspace)
             self._status = 0
             return
         screen = _Screen()
-        result = process_exec_tool_call(line, self._session, on_delta=screen.put)
-        screen.end()
+        try:
+            result = process_exec_tool_call(line, self._session, on_delta=screen.put)
+        finally:
+            screen.end()
         self._status = result.exit_status
         for told in refusal_lines(result):
             click.echo(f"sandbox: {told}", err=True)
+
+    def _do_own(self, words: list[str]) -> None:
+        """A line for the session."""
+        found = self._own.get(words[0])
+        self._status = 0 if found is not None else 127
+        if found is None:
+            click.echo(f"sandbox: no such thing: :{printable(words[0])} (see :help)", err=True)
+            return
+        act, _ = found
+        act(words[1:])
 
     def _help(self, _: list[str]) -> None:
         for name, (_act, text) in self._own.items():
@@ -160,12 +176,17 @@ class _Screen:
             click.echo(harmless(text), nl=False, err=stream == "stderr")
 
 
+def _status(word: str) -> int:
+    """An exit status as a shell takes it; 2, as theirs, for what is no number."""
+    return int(word) % 256 if word.isdecimal() and len(word) < 10 else 2
+
+
 def _moved_to(line: str) -> str | None:
-    """Where a line that is nothing but `cd DIR` goes; None for any other."""
+    """Where a line that is nothing but `cd DIR` goes, empty for `cd`; None for any other."""
     try:
         words = shlex.split(line)
     except ValueError:
         return None
     if words[:1] != ["cd"] or len(words) > 2 or any(c in line for c in ";&|<>$`()*?"):
         return None
-    return words[1] if len(words) == 2 else "."
+    return os.path.expanduser(words[1]) if len(words) == 2 else ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
+import warnings
 from dataclasses import asdict
 
 import click
@@ -13,20 +13,13 @@ from sandbox.cli.tables import Section, as_text
 from sandbox.cli.tables import show as show_sections
 from sandbox.cli.text import complain, printable
 from sandbox.command.assess import assess_command_safety
-from sandbox.command.context import Context
-from sandbox.command.rules import Rules
-from sandbox.entries import Access
-from sandbox.environ import PATH_DEFAULT
-from sandbox.errors import InvalidArgument
-from sandbox.live import Sandbox
-from sandbox.profile.grants import grants_of
+from sandbox.errors import InvalidArgument, SandboxWeakened
 from sandbox.profile.load import load
-from sandbox.profile.values import Profile
 from sandbox.session.approval import Answer, Choice, may_last
-from sandbox.session.decide import not_accepted
-from sandbox.session.keys import digest_of, key_of
+from sandbox.session.keys import key_of
 from sandbox.session.prefixes import banned, prefix_of
 from sandbox.session.prompt import user
+from sandbox.session.session import Session
 from sandbox.session.trust import Trusted, exact_of, prefix_entry_of
 from sandbox.session.trustfile import TrustFile
 
@@ -83,23 +76,22 @@ def add(cwd: str, is_prefix: bool, words: tuple[str, ...]) -> int:
     Nothing dangerous, no interpreter, shell or wrapper, and no program that commands could have
     written.
     """
-    profile = load(None, os.path.realpath(cwd))
-    where = profile.workspace
-    context = _context(profile)
-    file = TrustFile(workspace=where)
-    digest = digest_of(profile.policy, file.secret)
-    with Sandbox(profile.policy, workspace=where) as box:  # what this host enforces less counts
-        weaker = not_accepted(profile.policy, box.enforcement)
-    permissions = [f"weaker {one.part}" for one in weaker]
-    key = key_of(words, context, cwd=where, policy=digest, permissions=permissions)
-    if not may_last(assess_command_safety(words, context).verdict, key):
-        cause = banned(words) or "is dangerous, or no program that commands cannot have written"
-        raise InvalidArgument("words", " ".join(words), cause)
-    if is_prefix and prefix_of(words) is None:
-        raise InvalidArgument("words", " ".join(words), "is no prefix: it says too little")
-    answer = Answer(Choice.ALWAYS, user(), "sandbox trust add")
-    entry = prefix_entry_of(key, words, where, answer) if is_prefix else exact_of(key, answer)
-    click.echo(file.add(entry).id)
+    with _session(cwd) as session:
+        file, where = session.trust_file, session.workspace
+        assert file is not None
+        context = session.context({}, helpers_off=False)
+        # What this host enforces less is part of it.
+        weaker = session.weaker(session.boxes.base.enforcement)
+        permissions = [f"weaker {one.part}" for one in weaker]
+        key = key_of(words, context, cwd=where, policy=session.key_digest, permissions=permissions)
+        if not may_last(assess_command_safety(words, context).verdict, key):
+            cause = banned(words) or "is dangerous, or no program that commands cannot have written"
+            raise InvalidArgument("words", " ".join(words), cause)
+        if is_prefix and prefix_of(words) is None:
+            raise InvalidArgument("words", " ".join(words), "is no prefix: it says too little")
+        answer = Answer(Choice.ALWAYS, user(), "sandbox trust add")
+        entry = prefix_entry_of(key, words, where, answer) if is_prefix else exact_of(key, answer)
+        click.echo(file.add(entry).id)
     return 0
 
 
@@ -134,12 +126,7 @@ def _projects() -> list[tuple[str, str]]:
     ]
 
 
-def _context(profile: Profile) -> Context:
-    """Where the commands of a profile run: their PATH, and what they may write."""
-    said = dict(profile.policy.environment.set).get("PATH")
-    path = said or os.environ.get("PATH") or PATH_DEFAULT
-    granted = grants_of(profile.policy, profile.workspace).granted
-    writable = [where for where, access in granted.items() if access is Access.WRITE]
-    return Context(
-        path=tuple(path.split(":")), writable=tuple(writable), rules=Rules(profile.rules)
-    )
+def _session(cwd: str) -> Session:
+    """One as an agent has it there, of which nothing is run: so that an approval fits its calls."""
+    warnings.simplefilter("ignore", SandboxWeakened)
+    return Session(workspace=cwd, log=False, trust_file=True, changes=False)

@@ -27,7 +27,7 @@ class Ended(BaseException):
     """A signal is to end this process, once its command is gone. Not an error of anything."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
+        super().__init__(signal.Signals(number).name)
         self.number = number
 
 
@@ -35,16 +35,17 @@ class Waiting:
     """Context in which a sandbox is made, runs a command, and is closed.
 
     Until `leave_to_command` is called every signal raises `Ended`. `noted` holds the numbers of
-    those that were left to the command.
+    those that were left to the command. `keys`: whether those that a terminal sends are meant, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keys: bool = True) -> None:
+        self._numbers = (*_NOTED, *_ENDING) if keys else _ENDING
         self.noted: set[int] = set()
         self._left = False
         self._ending = False
 
     def __enter__(self) -> Waiting:
-        for number in (*_NOTED, *_ENDING):
+        for number in self._numbers:
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
             signal.signal(number, self._come)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import re
 import time
-from typing import NamedTuple
-
-import tree_sitter_bash
-from tree_sitter import Language, Node, Parser, Tree
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.command.verdict import Reason
 from sandbox.command.words import Word, value_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node, Tree
 
 __all__ = ["TEXT_MAX", "Redirect", "Refused", "Script", "Simple", "parse"]
 
@@ -30,7 +31,6 @@ _INNER_MAX = 4096  # bytes of a word in a part that is refused: those lie in eac
 _SHORT = 512  # bytes; the worst of this length takes 20 ms, what is longer has the budget
 _BUDGET = 0.01  # seconds of this thread's processor time
 
-_BASH = Language(tree_sitter_bash.language())
 _GROUPS = frozenset({"program", "list", "redirected_statement", "pipeline"})
 # What may lie between two parts. Each operator stands in such a gap: what is no plain one is seen.
 _BETWEEN = re.compile(rb"[ \t]+(?:\\\n[ \t]*)*")  # words of one command
@@ -314,9 +314,20 @@ def _characters(text: str) -> list[int]:
     return [*found, len(text)]
 
 
+@cache
+def _bash() -> Language:
+    """The grammar, when the first text comes: words are assessed without what it imports."""
+    import tree_sitter_bash
+    from tree_sitter import Language
+
+    return Language(tree_sitter_bash.language())
+
+
 def _tree(data: bytes) -> Tree | None:
     """The tree of a text; None if it takes too long. A parser is of one thread, and cheap."""
-    parser = Parser(_BASH)
+    from tree_sitter import Parser
+
+    parser = Parser(_bash())
     if len(data) <= _SHORT:
         return parser.parse(data)
     end = time.thread_time() + _BUDGET

@@ -53,9 +53,10 @@ Parts = list[tuple[bytes, bytes]]
 class Log:
     """A log in ``directory``, by default the user's own (``sandbox log show`` reads that).
 
-    ``fsync``: when records are brought to the disk: after each append (``record``), when the log
-    is closed (``session``), or when the machine likes (``never``); it is about power failures, a
-    process that ends loses nothing. ``rotate``: bytes from which on a new segment is begun.
+    ``fsync``: when records are brought to the disk: after each append (``record``), when a session
+    or the log is closed (``session``), or when the machine likes (``never``); it is about power
+    failures, a process that ends loses nothing. ``rotate``: bytes from which on a new segment is
+    begun.
 
     Raises ``Unavailable`` where the directory cannot be had or others may write to it. Threads may
     share a log, and a forked child goes on with it.
@@ -115,6 +116,11 @@ class Log:
                 self._lost = (_said(error), _mend(error))
                 raise RecordsLost(self.directory, *self._lost) from error
 
+    def sync(self) -> None:
+        """Brings the records to the disk, unless ``fsync`` is ``never``. Raises ``RecordsLost``."""
+        with self._lock.held:
+            self._sync()
+
     def close(self) -> None:
         """Brings the records to the disk, unless ``fsync`` is ``never``; nothing is taken after.
 
@@ -123,13 +129,17 @@ class Log:
         with self._lock.held:
             self._lost = self._lost or ("it is closed", "")
             try:
-                if self._head_file >= 0 and self._fsync != "never":
-                    os.fsync(self._segment_file)
-                    os.fsync(self._head_file)
-            except OSError as error:
-                raise RecordsLost(self.directory, _said(error)) from error
+                self._sync()
             finally:
                 self._release()
+
+    def _sync(self) -> None:
+        try:
+            if self._head_file >= 0 and self._fsync != "never":
+                os.fsync(self._segment_file)
+                os.fsync(self._head_file)
+        except OSError as error:
+            raise RecordsLost(self.directory, _said(error)) from error
 
     def __enter__(self) -> Self:
         return self

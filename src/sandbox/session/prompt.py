@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import threading
 from collections.abc import Iterator
 from typing import IO
 
@@ -44,9 +45,18 @@ class TerminalApprover:
     def __init__(self, input: IO[str] | None = None, output: IO[str] | None = None) -> None:
         self._input = input
         self._output = output
+        self._turn = threading.Lock()
 
     def ask(self, request: ApprovalRequest) -> Answer:
-        """The answer. Raises ``OSError`` where there is no terminal."""
+        """The answer. Raises ``OSError`` where there is no terminal.
+
+        Of calls that run at the same time one is asked about after the other: or what is typed for
+        one would answer the other.
+        """
+        with self._turn:
+            return self._ask(request)
+
+    def _ask(self, request: ApprovalRequest) -> Answer:
         if self._input is not None and self._output is not None:
             return _asked(request, self._input, self._output)
         # No buffer: what is typed too early must stay where it can be thrown away.

@@ -138,6 +138,7 @@ class Session:
             self._watching.close()
         if self.log is not None and self._pid == os.getpid():
             self.log.append(EndRecord(session=self.id, mode=self.mode, calls=self._calls, why=why))
+            self.log.sync()
 
     @property
     def is_over(self) -> bool:
