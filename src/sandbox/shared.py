@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import stat
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
@@ -86,13 +87,15 @@ class Shelf:
 
     def _borrow_moved(self, policy: SandboxPolicy, place: str, dock: str) -> Slot:
         workspace = _workspace_in(dock, place)
-        which = os.stat(existing_directory(dock))
+        which = _stat(dock)
+        if which is None or not stat.S_ISDIR(which.st_mode):
+            which = os.stat(existing_directory(dock))
         key = (policy, dock, (which.st_dev, which.st_ino), home())
         slot = self._free_slot(key)
         try:
             if slot is None:
                 slot = self._keep(Slot(key, Sandbox(policy, workspaces=dock)))
-            slot.sandbox.move(workspace, wait=False)
+            slot.sandbox.lend(workspace)
             return slot
         except Unenforceable as refused:
             if refused.part != "workspaces=":
@@ -138,7 +141,7 @@ class Shelf:
             try:
                 if slot.moves:
                     # An idle one does not hold the file system of its last workspace.
-                    slot.sandbox.move(None, wait=False)
+                    slot.sandbox.take_back()
                 else:
                     slot.sandbox.clear()
             except SandboxException:
@@ -177,9 +180,17 @@ class Shelf:
             slot.sandbox.close()
 
 
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
 def _workspace_in(dock: str, place: str) -> str:
     """The directory right in a dock that a place is, or is in; else the place."""
-    for above in (dock, os.path.realpath(dock)):
+    for resolves in (False, True):
+        above = os.path.realpath(dock) if resolves else dock
         start = above.rstrip("/") + "/"
         if place.startswith(start):
             return start + place[len(start) :].partition("/")[0]

@@ -197,6 +197,7 @@ cdef extern from "wire.h" nogil:
         uint32_t device_major
         uint32_t device_minor
         uint64_t inode
+        uint32_t once
 
     struct wire_reply:
         uint32_t kind

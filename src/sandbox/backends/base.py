@@ -260,12 +260,18 @@ class Confinement(Protocol):
     def lying(self) -> Workspace | None:
         """The workspace that lies in the dock, or is on its way."""
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+    def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """Another workspace (empty: none) in the place of the last, of which nothing is left.
 
-        ``base``: the policy without one. Raises ``ConfinementLost``,
+        ``base``: the policy without one. ``once``: for one command, then ``vacate``. Raises ``ConfinementLost``,
         ``InvalidArgument`` while a command runs, and ``PolicyError`` for what cannot be one, or not
         here; then there is none. It may be on its way still, and be refused: ``settle`` says so.
+        """
+
+    def vacate(self) -> None:
+        """After the command of a workspace that was docked ``once``: it leaves by itself.
+
+        What commands left in directories of its own is removed. Raises ``ConfinementLost``.
         """
 
     def settle(self) -> None:

@@ -137,6 +137,8 @@ class LinuxConfinement:
         taken = False
         try:
             with self._lock.held:
+                if self._berth is not None and self._berth.vacated:
+                    self._berth.leave()
                 self._taken += 1
                 taken = True
             seat = self._free_seat(processes) or self._new_seat(processes)
@@ -167,14 +169,14 @@ class LinuxConfinement:
         """See ``Confinement.lying``."""
         return self._berth.lying if self._berth is not None else None
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+    def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """See ``Confinement.dock``. The helper mounts while what remains is seen to here."""
         with self._lock.held:
             berth, weaker = self._free_berth(workspace), tuple[Weaker, ...]()
             self.guard = self._own_guard
             try:
                 if workspace:
-                    found, basis = berth.order(base, workspace)
+                    found, basis = berth.order(base, workspace, once)
                     self.clear()
                     basis.note(found)
                     assert self._moor is not None
@@ -187,6 +189,16 @@ class LinuxConfinement:
                 berth.leave()
                 raise
             self._note_weaker(weaker)
+
+    def vacate(self) -> None:
+        """See ``Confinement.vacate``."""
+        with self._lock.held:
+            if self._closed or self._berth is None:
+                raise ConfinementLost("it was closed")
+            self.guard = self._own_guard
+            self._berth.vacate()
+            self._note_weaker(())
+        self.clear()
 
     def _free_berth(self, workspace: str) -> Berth:
         if self._closed or self._berth is None:

@@ -156,8 +156,8 @@ class LinuxBackend:
         if self._journal.has_notes():
             self._journal.settle(docked(base, found))
         guarded = (*found.absent, *first.guarded)
-        near = all(os.path.dirname(path) == found.path for path in guarded)
-        still = (basis.top, basis.rest, found.which) if near and not first.guarded_later else None
+        near = found.is_near and not first.guarded and not first.guarded_later
+        still = (basis.top, basis.rest, found.which) if near else None
         roots = (found.path, *(path for path in base.writable if path != base.tmp))
         return self._guard(roots, guarded, first.guarded_later, still)
 
