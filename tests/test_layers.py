@@ -148,6 +148,8 @@ LADDER = (
     "pool",
     "loops",
     "pipes",
+    "towers",
+    "aio_batch",
     "aio",
     "headers",
     "handed",

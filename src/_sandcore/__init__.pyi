@@ -58,6 +58,7 @@ __all__ = [
     "StageError",
     "Stamps",
     "Status",
+    "Survey",
     "SyscallRow",
     "compile_filter",
     "compile_policy",
@@ -335,6 +336,10 @@ class Lane:
     def signal(self, number: int) -> None: ...
 
 @final
+class Survey:
+    def __new__(cls, names: Iterable[bytes], passed: Iterable[bytes]) -> Survey: ...
+    def of(self, path: bytes) -> tuple[tuple[int, ...], bool]: ...
+
 class Stamps:
     SIZE: int
     def __new__(cls, paths: Iterable[bytes], identities: Iterable[bytes] = ()) -> Stamps: ...

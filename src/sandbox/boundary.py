@@ -244,15 +244,6 @@ class Boundary:
             except ConfinementLost as lost:
                 raise SandboxLost(str(lost)) from None
 
-    def vacate(self) -> None:
-        """See ``Sandbox.take_back``."""
-        confinement = self._confinement
-        if confinement is not None and self._owner == os.getpid():
-            try:
-                confinement.vacate()
-            except ConfinementLost as lost:
-                raise SandboxLost(str(lost)) from None
-
     def shut(self) -> Confinement | None:
         """From here on nothing begins in it; what is to be closed, which a fork leaves alone.
 

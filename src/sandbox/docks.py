@@ -15,14 +15,24 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from sandbox.backends.search import NO_REPOSITORIES, find_repositories, literal_part
+from sandbox.backends.search import find_repositories, literal_part
 from sandbox.entries import Access
 from sandbox.errors import InvalidArgument, WorkspaceRefused
 from sandbox.paths import below, follow, has_pattern, is_there, real
 from sandbox.protected import leads_to
 from sandbox.resolve import Place, ResolvedPolicy
 
-__all__ = ["Names", "NotDocked", "Workspace", "dock_of", "docked", "listed", "look", "named"]
+__all__ = [
+    "Names",
+    "NotDocked",
+    "Workspace",
+    "are_near",
+    "dock_of",
+    "docked",
+    "guessed",
+    "look",
+    "named",
+]
 
 _REASON = "other workspaces are there"
 _SHARED = ("/tmp", "/run")  # a sandbox has its own
@@ -87,10 +97,10 @@ class Workspace(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Which of some names are in a directory, and what directories are."""
+    """Which of some names are in a directory, and whether there may be repositories in it."""
 
-    present: set[str]
-    directories: set[str]
+    present: tuple[str, ...]
+    deeper: bool
 
 
 def named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
@@ -114,13 +124,13 @@ def named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
 
 def look(base: ResolvedPolicy, path: str, which: os.stat_result, found: Names) -> Workspace:
     """Finds out what is to be protected in one. Raises ``WorkspaceRefused``."""
-    names, (present, directories) = base.policy.protected, found
+    names, (present, deeper) = base.policy.protected, found
     missing = tuple(name for name in names if name not in present) if present else names
     there = [f"{path}/{name}" for name in present]
     absent = [f"{path}/{name}" for name in missing]
     behind = [one for name in present for one in leads_to(path, name)]
     complete = True
-    if directories and ".git" in names and not directories <= NO_REPOSITORIES:
+    if deeper and ".git" in names:
         repositories = find_repositories([path])
         there += repositories.paths
         complete = repositories.complete
@@ -132,43 +142,21 @@ def look(base: ResolvedPolicy, path: str, which: os.stat_result, found: Names) -
         elif one not in there and one not in absent:
             (there if is_there(one) else absent).append(one)
     outside = tuple(one for one in behind if not below(one, path))
-    near = len(absent) == len(missing) and _are_near(names)
+    near = len(absent) == len(missing) and are_near(names)
     paths = tuple(there), tuple(absent), outside
     return Workspace(path, which, *paths, complete, missing, near)
 
 
 @lru_cache(maxsize=64)
-def _are_near(names: tuple[str, ...]) -> bool:
+def are_near(names: tuple[str, ...]) -> bool:
+    """Whether these are names right in a directory."""
     return not any("/" in name for name in names)
 
 
-def listed(path: str, names: tuple[str, ...]) -> Names:
-    """Those of the names that are there, by a look at each, if need be.
-
-    Raises ``WorkspaceRefused``.
-    """
-    try:
-        return _listed(path, names)
-    except OSError as error:
-        raise WorkspaceRefused(path, f"it cannot be listed ({error.strerror})") from None
-
-
-def _listed(path: str, names: tuple[str, ...]) -> Names:
-    found, directories = set[str](), set[str]()
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                found.add(entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    directories.add(entry.name)
-    except PermissionError:  # it may be passed, and so may commands
-        os.lstat(f"{path}/.")  # or not, and nothing can be told
-        return Names({name for name in names if is_there(f"{path}/{name}")}, {"?"})
-    present = found.intersection(names)
-    if not _are_near(names):
-        deeper = [name for name in names if "/" in name and name.partition("/")[0] in found]
-        present |= {name for name in deeper if os.path.lexists(f"{path}/{name}")}
-    return Names(present, directories)
+def guessed(path: str, names: tuple[str, ...]) -> Names:
+    """Of a directory that cannot be listed, but passed, and so may commands. Raises ``OSError``."""
+    os.lstat(f"{path}/.")  # or not, and nothing can be told
+    return Names(tuple(name for name in names if is_there(f"{path}/{name}")), True)
 
 
 def docked(first: ResolvedPolicy, found: Workspace) -> ResolvedPolicy:

@@ -170,15 +170,11 @@ class Sandbox(Files):
         self._boundary.dock(working_directory(workspace) if workspace is not None else "", wait)
 
     def lend(self, workspace: str) -> None:
-        """``move``, for one command, without waiting: for who keeps sandboxes (``shared``).
+        """``move`` for one command, and without waiting: for who keeps sandboxes (``shared``).
 
-        Then ``take_back``: the workspace leaves by itself when that command has ended.
+        The workspace leaves by itself when that has ended; then ``clear``.
         """
         self._boundary.dock(workspace, wait=False, once=True)
-
-    def take_back(self) -> None:
-        """After the command of ``lend``. Raises ``SandboxLost``."""
-        self._boundary.vacate()
 
     def clear(self) -> None:
         """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.

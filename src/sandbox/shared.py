@@ -31,17 +31,16 @@ _KEPT = 32  # sandboxes: each is two small processes and one more per command at
 class Slot:
     """A kept sandbox, what it is for, and how many commands use it.
 
-    ``exclusive``: one at a time; ``moves``: it goes from one workspace to the next.
+    ``exclusive``: one at a time.
     """
 
-    __slots__ = ("exclusive", "key", "moves", "sandbox", "users")
+    __slots__ = ("exclusive", "key", "sandbox", "users")
 
     def __init__(self, key: tuple[Any, ...], sandbox: Sandbox) -> None:
         self.key = key
         self.sandbox = sandbox
         self.users = 1
         self.exclusive = sandbox.isolation == "namespaces"
-        self.moves = bool(sandbox.resolved.dock)
 
 
 class Shelf:
@@ -139,11 +138,7 @@ class Shelf:
         spoiled = False
         if slot.exclusive:
             try:
-                if slot.moves:
-                    # An idle one does not hold the file system of its last workspace.
-                    slot.sandbox.take_back()
-                else:
-                    slot.sandbox.clear()
+                slot.sandbox.clear()  # an idle one holds no file system of a workspace, either
             except SandboxException:
                 spoiled = True
         with self._lock.held:

@@ -313,6 +313,15 @@ cdef extern from "probe.h" nogil:
         char release[65]
     int probe_host(probe_c *out)
 
+cdef extern from "survey.h" nogil:
+    enum: SURVEY_NAMES_MAX
+    struct survey:
+        uint64_t present
+        int directories
+
+    int survey_directory(const char *path, const char *const *names, const char *const *passed,
+                         survey *out)
+
 cdef extern from "stamp.h" nogil:
     struct stamp:
         uint64_t size

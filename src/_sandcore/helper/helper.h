@@ -50,13 +50,13 @@ struct journal {
 /* A directory of the host's that holds workspaces, hidden but for the one that lies in it. */
 struct dock {
     const char *path;
-    int32_t place;        /* what is hidden; -1: the policy has none, or this is another process */
-    int32_t hollow;       /* what hides it, to be changed by this fd alone */
-    int32_t top;          /* what hides it, as it is seen: what is mounted in there is by this fd */
-    int32_t lies;         /* a workspace does, or may */
-    int32_t attached;     /* and is mounted */
-    int32_t over;         /* eventfd by which lanes say that a command has ended; theirs, too */
-    int32_t expired;      /* it has left by itself: nobody looked after it, so far as is known here */
+    int32_t place;    /* what is hidden; -1: the policy has none, or this is another process */
+    int32_t hollow;   /* what hides it, to be changed by this fd alone */
+    int32_t top;      /* what hides it, as it is seen: what is mounted in there is by this fd */
+    int32_t lies;     /* a workspace does, or may */
+    int32_t attached; /* and is mounted */
+    int32_t over;     /* eventfd by which lanes say that a command has ended; theirs, too */
+    int32_t expired;  /* it has left by itself: nobody looked after it, so far as is known here */
     struct wire_dock order;
     struct dock_log *log; /* shared with lanes: what became of the orders; NULL: there is no dock */
     void *blob;           /* its own; room for the longest */

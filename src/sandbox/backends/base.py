@@ -263,22 +263,16 @@ class Confinement(Protocol):
     def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """Another workspace (empty: none) in the place of the last, of which nothing is left.
 
-        ``base``: the policy without one. ``once``: for one command, then ``vacate``. Raises ``ConfinementLost``,
-        ``InvalidArgument`` while a command runs, and ``PolicyError`` for what cannot be one, or not
-        here; then there is none. It may be on its way still, and be refused: ``settle`` says so.
-        """
-
-    def vacate(self) -> None:
-        """After the command of a workspace that was docked ``once``: it leaves by itself.
-
-        What commands left in directories of its own is removed. Raises ``ConfinementLost``.
+        ``base``: the policy without one. ``once``: for one command, then ``clear``. Raises
+        ``ConfinementLost``, ``InvalidArgument`` while a command runs, and ``PolicyError`` for what
+        cannot be one, or not here; then there is none. ``settle`` says what is found out later.
         """
 
     def settle(self) -> None:
         """Waits until what was docked is there. Raises as ``dock``. Commands wait by themselves."""
 
     def clear(self) -> None:
-        """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
+        """Removes what commands left, and what was docked ``once``. Raises ``ConfinementLost``."""
 
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""

@@ -65,26 +65,36 @@ class Guard:
         protected: Sequence[str],
         stamps: Callable[[Sequence[bytes]], StampTaker],
     ) -> None:
-        self._directories, self._protected = tuple(roots), tuple(protected)
-        self._extended = False
-        self._planned = not roots
-        self._untouched: os.stat_result | None = None  # of a directory in which all were missing
-        self._roots: list[tuple[bytes, Plan]] = []
-        self._beyond: tuple[Weaker, ...] = ()
-        self._stamps = stamps
-        self._lock = ForkLock()
-        self._running = 0
-        self.learned = 0  # how often the state to return to was taken
-        self._moved: set[bytes] = set()
-        self._found: tuple[Denial, ...] = ()
-        self._snapshot = Snapshot()
+        self._begin(roots, protected, stamps)
         self._taker = self._quick = stamps(())
-        self._present: list[bytes] = []  # what the quick look is at
-        self._state = self._quick_state = _UNKNOWN
         if roots:
             self._plan()
         if self._roots:
             self._learn()
+
+    # There is one for each workspace: what most never change costs it nothing.
+    _extended = False
+    _planned = True
+    _untouched: os.stat_result | None = None  # of a directory in which all were missing
+    _beyond: tuple[Weaker, ...] = ()
+    _running = 0
+    learned = 0  # how often the state to return to was taken
+    _found: tuple[Denial, ...] = ()
+    _snapshot = Snapshot()
+    _state = _quick_state = _UNKNOWN
+
+    def _begin(
+        self,
+        roots: Sequence[str],
+        protected: Sequence[str],
+        stamps: Callable[[Sequence[bytes]], StampTaker],
+    ) -> None:
+        self._directories, self._protected = tuple(roots), tuple(protected)
+        self._roots: list[tuple[bytes, Plan]] = []
+        self._stamps = stamps
+        self._lock = ForkLock()
+        self._moved: set[bytes] = set()
+        self._present: list[bytes] = []  # what the quick look is at
 
     @classmethod
     def of_absent(
@@ -100,9 +110,11 @@ class Guard:
         They are as long as ``still`` is the root's state, ``which``. There is nothing to survey,
         and nothing to make ready before that state is another one.
         """
-        guard = cls((), (), stamps)
-        guard._directories, guard._protected, guard._planned = tuple(roots), tuple(absent), False
+        guard = cls.__new__(cls)
+        guard._begin(roots, absent, stamps)
+        guard._planned = False
         guard._quick, guard._quick_state = still
+        guard._taker = guard._quick
         guard._untouched = which
         return guard
 

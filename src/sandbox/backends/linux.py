@@ -153,7 +153,7 @@ class LinuxBackend:
         """Who looks after a workspace that was docked. Raises ``WorkspaceRefused``."""
         if os.geteuid() == 0:
             check_owner(found.path, found.which, True)
-        if self._journal.has_notes():
+        if self._journal.has_notes_of(found.which):
             self._journal.settle(docked(base, found))
         guarded = (*found.absent, *first.guarded)
         near = found.is_near and not first.guarded and not first.guarded_later

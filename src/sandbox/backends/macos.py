@@ -166,9 +166,6 @@ class MacConfinement:
         """See ``Confinement.dock``: who has namespaces only gets that far."""
         raise ConfinementLost("macOS has no docks")
 
-    def vacate(self) -> None:
-        """See ``Confinement.vacate``: nothing was docked."""
-
     def settle(self) -> None:
         """See ``Confinement.settle``: nothing is on its way."""
 

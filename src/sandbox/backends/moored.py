@@ -19,7 +19,8 @@ import _sandcore
 from sandbox.backends.aliases import mount_table, parse_mounts
 from sandbox.backends.base import ConfinementLost
 from sandbox.backends.resting import missing, stamps
-from sandbox.docks import NotDocked, Workspace, listed, look, named
+from sandbox.backends.search import NO_REPOSITORIES
+from sandbox.docks import Names, NotDocked, Workspace, are_near, guessed, look, named
 from sandbox.errors import WorkspaceRefused
 from sandbox.paths import ancestors, below, by_parts
 from sandbox.resolve import ResolvedPolicy
@@ -132,7 +133,7 @@ class Berth:
         self._helper = helper
         self._mounts = mounts
         self.awaited = False  # what lies there may still be refused
-        self._once = False  # it leaves by itself, when a command has ended
+        self.once = False  # it leaves by itself, when a command has ended
         self.vacated = False  # and may lie there until then, though nobody has it any more
         self._basis: WorkspaceBasis | None = None
         self.lying: Workspace | None = None  # or on its way
@@ -154,12 +155,12 @@ class Berth:
         if self._mounts.concern(path):
             raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
         basis = WorkspaceBasis(path)
-        names = listed(path, base.policy.protected)
+        names = _listed(path, base.policy.protected)
         if ".git" in names.present:
             basis.await_pointer()
         found = look(base, path, which, names)
         self.awaited, self.lying, self._basis = True, found, basis
-        self._once, self.vacated = once, False
+        self.once, self.vacated = once, False
         self._ask(found)
         return found, basis
 
@@ -170,7 +171,7 @@ class Berth:
                 device_major=os.major(found.which.st_dev),
                 device_minor=os.minor(found.which.st_dev),
                 inode=found.which.st_ino,
-                once=self._once,
+                once=self.once,
             )
         except _sandcore.LaneLost as lost:
             raise ConfinementLost(str(lost)) from None
@@ -207,8 +208,8 @@ class Berth:
         self.lying, self._basis, self.vacated = None, None, False
 
     def vacate(self) -> None:
-        """After the one command of what was ordered ``once``: nobody has to be told."""
-        if self.awaited or not self._once:  # or there was none
+        """After the command of what was ordered ``once``: nobody has to be told."""
+        if self.awaited:  # or there was none
             self.leave()
         elif self.lying is not None:
             self.lying, self._basis, self.vacated = None, None, True
@@ -216,6 +217,27 @@ class Berth:
     def close(self) -> None:
         """Lets go of what it watches."""
         self._mounts.close()
+
+
+def _listed(path: str, names: tuple[str, ...]) -> Names:
+    """Those of the names that are there. Raises ``WorkspaceRefused``."""
+    try:
+        try:
+            places, deeper = _survey(names).of(os.fsencode(path))
+        except (PermissionError, ValueError):  # it cannot be listed; there are too many names
+            return guessed(path, names)
+    except OSError as error:
+        raise WorkspaceRefused(path, f"it cannot be listed ({error.strerror})") from None
+    present = [names[at] for at in places]
+    if not are_near(names):
+        deep = [name for name in names if "/" in name]
+        present += [name for name in deep if os.path.lexists(f"{path}/{name}")]
+    return Names(tuple(present), deeper)
+
+
+@lru_cache(maxsize=64)
+def _survey(names: tuple[str, ...]) -> _sandcore.Survey:
+    return _sandcore.Survey(_encoded(names), _encoded(tuple(NO_REPOSITORIES)))
 
 
 _Row = tuple[bytes, int, int, int, int]
