@@ -149,6 +149,8 @@ LADDER = (
     "pool",
     "loops",
     "pipes",
+    "towers",
+    "aio_batch",
     "aio",
     "headers",
     "handed",
