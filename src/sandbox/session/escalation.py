@@ -160,7 +160,9 @@ def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
     """
     wider = grant.apply(policy)
     kept = tuple(
-        dict.fromkeys([*wider.within, *(_with(one, grant) for one in _denials_of(policy))])
+        dict.fromkeys(
+            [*wider.within, *(_with(one, grant, policy.protected) for one in _denials_of(policy))]
+        )
     )
     return replace(wider, allow_secrets=policy.allow_secrets, within=kept)
 
@@ -180,10 +182,13 @@ def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
     )
 
 
-def _with(layer: Layer, grant: Grant) -> Layer:
-    """A list of what is denied, in which a grant lifts what it may: protected names by name."""
+def _with(layer: Layer, grant: Grant, names: tuple[str, ...]) -> Layer:
+    """A list that allows some places alone, in which a grant lifts protected names by name."""
+    if not layer or layer[0] != Entry("/", Access.DENY):
+        return layer
     for word, value in grant.steps:
-        if word == "write" and access_in(layer, {}, clean(value)) is Access.WRITE:
+        is_name = word == "write" and os.path.basename(str(value)) in names
+        if is_name and access_in(layer, {}, clean(value)) is Access.WRITE:
             layer = put(layer, Entry(value, Access.WRITE))
     return layer
 
