@@ -1,7 +1,7 @@
 """`make bench`: what this package costs on this machine, as ratios within one run.
 
     bench/run.py [--quick] [--json FILE] [spawning] [staying] [dropin] [callers] [inside]
-                 [launching] [flood] [many]
+                 [launching] [flood] [many] [calls]
 
 Prints a table for each part and saves all figures. A figure beside its target is met when its
 median is on the right side; quartiles say how much the machine wavered.
@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import calls
 import dropin
 import flood
 import inside
@@ -65,6 +66,7 @@ PARTS: dict[str, tuple[str, Callable[[int], list[Figure]], int, int]] = {
     "inside": ("While a command runs, beside outside", inside.measure, 15, 2),
     "launching": ("sandcore-exec, start to exit", launching.measure, 20, 3),
     "flood": ("Output", flood.measure, 9, 3),
+    "calls": ("A tool call of a session, over the floor", calls.measure, 30, 4),
     "many": ("Many at a time, of the floor's throughput", many.measure, 9, 3),
 }
 

@@ -79,6 +79,13 @@ def segment(directory: Path, number: int = 1) -> Path:
     return directory / f"{number:06d}.jsonl"
 
 
+def rewrite(path: Path, content: bytes) -> None:
+    """Other content in the same file, never emptied: ext4 brings what was emptied to the disk."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
 def documents(directory: Path) -> list[dict[str, Any]]:
     """All records, read without any code of the package."""
     files = sorted(directory.glob("*.jsonl"))

@@ -185,7 +185,7 @@ def test_a_workspace_that_is_none_costs_no_sandbox(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sandbox, "move", interrupted)
+        patch.setattr(Sandbox, "lend", interrupted)
         with pytest.raises(KeyboardInterrupt):
             shelf.borrow_for(policy, str(samples[0]), dock)
     assert shelf._slots == {}

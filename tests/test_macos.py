@@ -956,6 +956,8 @@ def test_the_package_is_imported_and_chooses_seatbelt_without_the_core() -> None
         sys.modules["psutil"].__file__ = "/psutil/__init__.py"
         import sandbox, sandbox.aio, sandbox.subprocess, sandbox.pool
         import sandbox.cli.main, sandbox.cli.run, sandbox.cli.checkup, sandbox.cli.debug
+        import sandbox.session.aio, sandbox.cli.exec, sandbox.cli.shell, sandbox.cli.log
+        import sandbox.cli.trust
         from sandbox.backends.choose import choose
         print(type(choose()).__name__, "_sandcore" in sys.modules)
     """)

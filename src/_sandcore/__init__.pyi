@@ -58,9 +58,11 @@ __all__ = [
     "StageError",
     "Stamps",
     "Status",
+    "Survey",
     "SyscallRow",
     "compile_filter",
     "compile_policy",
+    "compile_workspace",
     "forget",
     "kill",
     "landlock_grants",
@@ -226,6 +228,7 @@ class Helper:
         device_major: int = 0,
         device_minor: int = 0,
         inode: int = 0,
+        once: bool = False,
     ) -> None: ...
     def await_dock(self) -> int: ...
     def lane(self, processes: int = 0) -> Lane: ...
@@ -333,6 +336,10 @@ class Lane:
     def signal(self, number: int) -> None: ...
 
 @final
+class Survey:
+    def __new__(cls, names: Iterable[bytes], passed: Iterable[bytes]) -> Survey: ...
+    def of(self, path: bytes) -> tuple[tuple[int, ...], bool]: ...
+
 class Stamps:
     SIZE: int
     def __new__(cls, paths: Iterable[bytes], identities: Iterable[bytes] = ()) -> Stamps: ...
@@ -355,6 +362,7 @@ def syscall_rows(*, network: int, flags: int = 0, arch: int = 0) -> list[Syscall
 def landlock_rights(abi: int, handle: int) -> tuple[list[str], list[str], list[str]]: ...
 def landlock_grants(abi: int, access: int, directory: bool, handle: int) -> list[str]: ...
 def compile_filter(*, network: int, flags: int = 0, arch: int = 0) -> bytes: ...
+def compile_workspace(path: bytes, names: tuple[bytes, ...]) -> Policy: ...
 def compile_policy(
     rules: Iterable[tuple[bytes, int, bool]] = (),
     *,

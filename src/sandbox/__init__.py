@@ -43,7 +43,7 @@ from sandbox.result import Enforcement, Result, TextResult, Usage, Weaker
 from sandbox.shared import run
 from sandbox.streams import DEVNULL, PIPE, STDOUT
 from sandbox.transfer import Transfer
-from sandbox.version import __version__
+from sandbox.version import __version__ as __version__
 
 __all__ = [
     "DEVNULL",
@@ -92,7 +92,6 @@ __all__ = [
     "Weaker",
     "WorkingDirectoryError",
     "WorkspaceRefused",
-    "__version__",
     "full_access",
     "get_include",
     "load_profile",

@@ -1,28 +1,25 @@
 """``sandbox`` for programs that await: on asyncio, uvloop and trio.
 
-``aio.run`` is ``sandbox.run``, ``aio.Sandbox`` is ``sandbox.Sandbox``, and what takes time is
-awaited. No thread waits for a command, no signal handler or child watcher is set: all commands of
-an event loop are behind one fd. Who is cancelled while a command runs has it ended, and goes on
-when it is dead. Starting a sandbox takes a few milliseconds, in which the loop stands still.
+``aio.run`` is ``sandbox.run``, ``aio.run_many`` is ``sandbox.run_many``, ``aio.Sandbox`` is
+``sandbox.Sandbox``, and what takes time is awaited. No thread waits for a command, no signal
+handler or child watcher is set: all commands of an event loop are behind one fd. Who is cancelled
+while a command runs has it ended, and goes on when it is dead. Starting a sandbox takes a few
+milliseconds, in which the loop stands still.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import weakref
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 from sandbox import live
+from sandbox.aio_batch import run_many
 from sandbox.backends.base import Backend
-from sandbox.backends.choose import choose
-from sandbox.backends.jobs import Engine
 from sandbox.errors import InvalidArgument
-from sandbox.flights import Flight, Flights
 from sandbox.live import checked
-from sandbox.loops import Loop, Moment, current
+from sandbox.loops import Moment, current
 from sandbox.pipes import Reader, Writer
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import workspace_write
@@ -31,6 +28,7 @@ from sandbox.request import Args, PopenOptions, RunOptions, working_directory
 from sandbox.result import Enforcement, Result, TextResult
 from sandbox.shared import Shelf
 from sandbox.streams import DEVNULL, PIPE, STDOUT
+from sandbox.towers import tower_of
 
 __all__ = [
     "DEVNULL",
@@ -43,79 +41,12 @@ __all__ = [
     "popen_in",
     "run",
     "run_in",
+    "run_many",
 ]
 
 
-class _Tower:
-    """The commands of one event loop, and the task that waits for each."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._flights = Flights(engine)
-        self._waiting: dict[Flight, Moment] = {}
-        self._watching = False
-        _towers.add(self)
-
-    async def fly(
-        self,
-        loop: Loop,
-        box: live.Sandbox,
-        args: Args,
-        how: RunOptions,
-        after: Callable[[], None] | None,
-    ) -> Result:
-        """Runs one. Raises as ``Sandbox.run``."""
-        flight = self._flights.start(box, args, how, after=after)
-        if not flight.is_over:
-            moment = self._waiting[flight] = loop.moment()
-            self._watch(loop)
-            try:
-                await moment.wait()
-            except GeneratorExit:  # its loop has ended: there is nothing that could be awaited
-                self._flights.kill(flight)
-                raise
-            except BaseException:
-                self._flights.kill(flight)
-                await moment.outlast()
-                raise
-        if flight.error is not None:
-            raise flight.error
-        assert flight.result is not None
-        return flight.result
-
-    def close(self) -> None:
-        """Ends what runs."""
-        self._flights.close()
-
-    def _watch(self, loop: Loop) -> None:
-        if not self._watching:
-            self._watching = True
-            loop.watch(self._flights.fileno(), self._land)
-
-    def _land(self) -> bool:
-        for flight in self._flights.over():
-            moment = self._waiting.pop(flight, None)
-            if moment is not None:
-                moment.come()
-        self._watching = bool(self._waiting)
-        return self._watching
-
-
-_towers: weakref.WeakSet[_Tower] = weakref.WeakSet()
 _shelf = Shelf()
-
-
-def _close() -> None:
-    """At exit: commands of loops that were closed early, or never came to their end."""
-    for tower in list(_towers):
-        tower.close()
-    _shelf.close()
-
-
-atexit.register(_close)
-
-
-def _tower(loop: Loop) -> _Tower:
-    return loop.once(lambda: _Tower(choose().engine()))
+atexit.register(_shelf.close)
 
 
 @overload
@@ -157,7 +88,7 @@ async def run(
         _shelf.give_back(slot)
 
     try:
-        result = await _tower(loop).fly(loop, slot.sandbox, args, how, give_back)
+        result = await tower_of(loop).fly(loop, slot.sandbox, args, how, give_back)
     except BaseException:
         if not started:
             give_back()
@@ -235,7 +166,7 @@ class Process:
 async def run_in(box: live.Sandbox, args: Args, how: RunOptions) -> Result:
     """Runs one command in a sandbox that is there: see ``sandbox.Sandbox.run``."""
     loop = current()
-    return await _tower(loop).fly(loop, box, args, how, None)
+    return await tower_of(loop).fly(loop, box, args, how, None)
 
 
 def popen_in(box: live.Sandbox, args: Args, how: PopenOptions) -> Process:

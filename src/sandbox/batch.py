@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Protocol, Unpack
 
 from sandbox.backends.choose import choose
 from sandbox.bars import shown
@@ -24,12 +24,23 @@ from sandbox.request import Args, RunOptions, check_names, working_directory
 from sandbox.result import Result
 from sandbox.shared import Shelf
 
-__all__ = ["Boxes", "Command", "Done", "Failures", "concurrency_of", "run_many"]
+__all__ = [
+    "AHEAD",
+    "ASKING",
+    "Boxes",
+    "Command",
+    "Done",
+    "Failures",
+    "check_batch",
+    "concurrency_of",
+    "done_of",
+    "run_many",
+]
 
 Failures = Literal["keep", "stop", "raise"]
 _PER_CORE = 4
-_AHEAD = 8  # times the concurrency: how far a command may be over before the one that is waited for
-_ASKING = 0.01  # seconds for which commands are asked for before what is over is given
+AHEAD = 8  # times the concurrency: how far a command may be over before the one that is waited for
+ASKING = 0.01  # seconds for which commands are asked for before what is over is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,29 @@ def concurrency_of(given: object) -> int:
     return given
 
 
+def check_batch(commands: object, failures: object, how: RunOptions) -> None:
+    """What many are told in common. Raises ``InvalidArgument`` and ``TypeError``."""
+    check_names(how)
+    if isinstance(commands, (str, bytes)):
+        raise InvalidArgument("commands", commands, "is one command", "a list of them")
+    if failures not in ("keep", "stop", "raise"):
+        raise InvalidArgument("failures", failures, "is none of keep, stop, raise")
+
+
+class Starts(Protocol):
+    """What starts commands."""
+
+    def start(
+        self,
+        box: Sandbox,
+        args: Args,
+        how: RunOptions,
+        token: Any = None,
+        after: Callable[[], None] | None = None,
+    ) -> Flight:
+        """See ``Flights.start``."""
+
+
 class Boxes:
     """Where each command runs: one sandbox for all, or one at a time for itself."""
 
@@ -91,7 +125,7 @@ class Boxes:
         self._shelf = Shelf(kept)
 
     def start(
-        self, flights: Flights, command: Args | Command, how: RunOptions, token: Any
+        self, flights: Starts, command: Args | Command, how: RunOptions, token: Any
     ) -> Flight:
         """Starts one, which may be over at once. Raises as ``Sandbox`` and ``Sandbox.run``."""
         said: RunOptions = {**how}
@@ -156,7 +190,7 @@ class _Batch:
                 return
             at_once = self._has_one() or not may_wait
             for flight in self._flights.over(0.0 if at_once else None):
-                done = _done(flight, self._begun.pop(flight.token))
+                done = done_of(flight, self._begun.pop(flight.token))
                 self._over[done.index] = done
             while self._has_one():
                 index = self._next if self._ordered else next(iter(self._over))
@@ -169,10 +203,8 @@ class _Batch:
 
     def _fill(self) -> bool:
         """Starts what there is room for; false: there is more, which takes its time to come."""
-        until = time.monotonic() + _ASKING
-        while (
-            self._more and len(self._begun) < self._most and len(self._over) < self._most * _AHEAD
-        ):
+        until = time.monotonic() + ASKING
+        while self._more and len(self._begun) < self._most and len(self._over) < self._most * AHEAD:
             if time.monotonic() > until:
                 return False
             index, command = next(self._source, (-1, ""))
@@ -185,13 +217,14 @@ class _Batch:
                 self._over[index] = Done(index, command, error=error)
                 continue
             if flight.is_over:
-                self._over[index] = _done(flight, command)
+                self._over[index] = done_of(flight, command)
             else:
                 self._begun[index] = command
         return True
 
 
-def _done(flight: Flight, command: Args | Command) -> Done:
+def done_of(flight: Flight, command: Args | Command) -> Done:
+    """What came of a command that is over. Raises what is no ``Exception``."""
     if flight.error is not None and not isinstance(flight.error, Exception):
         raise flight.error
     return Done(flight.token, command, flight.result, flight.error)
@@ -235,12 +268,8 @@ def run_many(
     Raises ``InvalidArgument``, ``TypeError`` for an option that is none, and what ``commands``
     raises, after the others were ended.
     """
-    check_names(how)
-    if isinstance(commands, (str, bytes)):
-        raise InvalidArgument("commands", commands, "is one command", "a list of them")
+    check_batch(commands, failures, how)
     most = concurrency_of(concurrency)
-    if failures not in ("keep", "stop", "raise"):
-        raise InvalidArgument("failures", failures, "is none of keep, stop, raise")
     boxes = Boxes(policy, sandbox, workspace, workspaces, most)
     found = _run(commands, boxes, most, ordered, failures, how)
     return shown(found, commands, "commands") if progress else found

@@ -62,6 +62,7 @@ class Boundary:
         self._joints: weakref.WeakSet[Joint] = weakref.WeakSet()
         self._confinement: Confinement | None = None
         self._retired: weakref.WeakSet[Confinement] = weakref.WeakSet()
+        self._once = False  # what was docked last is for one command
         self._confinement = self._first(policy, workspace, place, docks)
         warn_once(self._confinement.enforcement)
 
@@ -148,14 +149,15 @@ class Boundary:
         lying = self.policy[1]
         if lying is not None:
             try:
-                made.dock(self._base, lying.path)
+                made.dock(self._base, lying.path, self._once)
             except BaseException:
                 made.close()
                 raise
         return made
 
-    def dock(self, workspace: str, wait: bool) -> None:
-        """Another workspace in the dock, empty: none; see ``Sandbox.move``."""
+    def dock(self, workspace: str, wait: bool, once: bool = False) -> None:
+        """Another workspace in the dock, empty: none; see ``Sandbox.move`` and ``lend``."""
+        self._once = once
         if not self._base.dock:
             raise InvalidArgument("workspace", workspace, "the sandbox has its own", "workspaces=")
         why = ""
@@ -164,7 +166,7 @@ class Boundary:
             try:
                 with self._lock.held:
                     confinement = self._free(workspace)
-                    confinement.dock(self._base, workspace)
+                    confinement.dock(self._base, workspace, once)
                 if wait:  # without the lock, or who closes this would wait, too
                     confinement.settle()
                 return
@@ -177,7 +179,7 @@ class Boundary:
     def _free(self, workspace: str) -> Confinement:
         """The confinement as it is, when no command runs in it; made anew when it was lost."""
         self._check_dock()
-        if any(old.busy for old in list(self._retired)):
+        if len(self._retired) and any(old.busy for old in list(self._retired)):
             raise InvalidArgument("workspace", workspace, "a command is in another")
         confinement = self._confinement
         if confinement is None or confinement.closed or self._owner != os.getpid():

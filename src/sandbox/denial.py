@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from sandbox.errors import InvalidArgument
+from sandbox.limits import Limits
 from sandbox.paths import shell
 from sandbox.policy import SandboxPolicy
 
@@ -52,6 +54,7 @@ _PATHS: dict[str, tuple[str, Callable[[SandboxPolicy, str], SandboxPolicy]]] = {
     "unix-socket": ("with_unix_socket", SandboxPolicy.with_unix_socket),
     "network": ("with_network", lambda policy, word: replace(policy, network=word)),  # type: ignore[arg-type]
 }
+_LIMITS = frozenset(item.name for item in fields(Limits))
 _LIMIT_OPTIONS = {"wall": "timeout", "memory": "memory", "processes": "processes", "tmp": "tmp"}
 
 
@@ -98,6 +101,8 @@ class Grant:
         for word, value in self.steps:
             if word in _PATHS:
                 policy = _PATHS[word][1](policy, value)
+            elif word not in _LIMITS:
+                raise InvalidArgument("grant", word, "is nothing that a policy has")
             else:
                 policy = policy.with_limits(replace(policy.limits, **{word: value}))
         return policy

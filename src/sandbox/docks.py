@@ -12,16 +12,27 @@ import os
 import stat
 from bisect import insort
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
-from sandbox.backends.search import NO_REPOSITORIES, find_repositories, literal_part
+from sandbox.backends.search import find_repositories, literal_part
 from sandbox.entries import Access
 from sandbox.errors import InvalidArgument, WorkspaceRefused
 from sandbox.paths import below, follow, has_pattern, is_there, real
 from sandbox.protected import leads_to
 from sandbox.resolve import Place, ResolvedPolicy
 
-__all__ = ["NotDocked", "Workspace", "dock_of", "docked", "look", "named"]
+__all__ = [
+    "Names",
+    "NotDocked",
+    "Workspace",
+    "are_near",
+    "dock_of",
+    "docked",
+    "guessed",
+    "look",
+    "named",
+]
 
 _REASON = "other workspaces are there"
 _SHARED = ("/tmp", "/run")  # a sandbox has its own
@@ -71,7 +82,8 @@ class Workspace(NamedTuple):
 
     ``which``: the directory itself. ``there``, ``absent``: its protected paths that exist and that
     do not; ``behind``: what git's pointers in it lead to elsewhere. ``complete``: whether all
-    repositories were found.
+    repositories were found. ``missing``: the names that are not there, which are all of ``absent``
+    where ``is_near``, and right in it.
     """
 
     path: str
@@ -80,6 +92,15 @@ class Workspace(NamedTuple):
     absent: tuple[str, ...]
     behind: tuple[str, ...]
     complete: bool
+    missing: tuple[str, ...]
+    is_near: bool
+
+
+class Names(NamedTuple):
+    """Which of some names are in a directory, and whether there may be repositories in it."""
+
+    present: tuple[str, ...]
+    deeper: bool
 
 
 def named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
@@ -101,21 +122,18 @@ def named(dock: str, workspace: str) -> tuple[str, os.stat_result]:
     return workspace, found
 
 
-def look(base: ResolvedPolicy, path: str, which: os.stat_result) -> Workspace:
+def look(base: ResolvedPolicy, path: str, which: os.stat_result, found: Names) -> Workspace:
     """Finds out what is to be protected in one. Raises ``WorkspaceRefused``."""
-    names = base.policy.protected
-    try:
-        present, directories = _listed(path, names)
-    except OSError as error:
-        raise WorkspaceRefused(path, f"it cannot be listed ({error.strerror})") from None
+    names, (present, deeper) = base.policy.protected, found
+    missing = tuple(name for name in names if name not in present) if present else names
     there = [f"{path}/{name}" for name in present]
-    absent = [f"{path}/{name}" for name in names if name not in present]
+    absent = [f"{path}/{name}" for name in missing]
     behind = [one for name in present for one in leads_to(path, name)]
     complete = True
-    if ".git" in names and not directories <= NO_REPOSITORIES:
-        found = find_repositories([path])
-        there += found.paths
-        complete = found.complete
+    if deeper and ".git" in names:
+        repositories = find_repositories([path])
+        there += repositories.paths
+        complete = repositories.complete
     for one in behind:
         if not below(one, path):
             if base.access(one) is Access.WRITE:
@@ -124,24 +142,21 @@ def look(base: ResolvedPolicy, path: str, which: os.stat_result) -> Workspace:
         elif one not in there and one not in absent:
             (there if is_there(one) else absent).append(one)
     outside = tuple(one for one in behind if not below(one, path))
-    return Workspace(path, which, tuple(there), tuple(absent), outside, complete)
+    near = len(absent) == len(missing) and are_near(names)
+    paths = tuple(there), tuple(absent), outside
+    return Workspace(path, which, *paths, complete, missing, near)
 
 
-def _listed(path: str, names: tuple[str, ...]) -> tuple[set[str], set[str]]:
-    """Those of the names that are there, and the directories in one; a look at each, if need be."""
-    found, directories = set[str](), set[str]()
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                found.add(entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    directories.add(entry.name)
-    except PermissionError:  # it may be passed, and so may commands
-        os.lstat(f"{path}/.")  # or not, and nothing can be told
-        return {name for name in names if is_there(f"{path}/{name}")}, {"?"}
-    near = {name for name in names if name in found}
-    deeper = [name for name in names if "/" in name and name.partition("/")[0] in found]
-    return near | {name for name in deeper if os.path.lexists(f"{path}/{name}")}, directories
+@lru_cache(maxsize=64)
+def are_near(names: tuple[str, ...]) -> bool:
+    """Whether these are names right in a directory."""
+    return not any("/" in name for name in names)
+
+
+def guessed(path: str, names: tuple[str, ...]) -> Names:
+    """Of a directory that cannot be listed, but passed, and so may commands. Raises ``OSError``."""
+    os.lstat(f"{path}/.")  # or not, and nothing can be told
+    return Names(tuple(name for name in names if is_there(f"{path}/{name}")), True)
 
 
 def docked(first: ResolvedPolicy, found: Workspace) -> ResolvedPolicy:

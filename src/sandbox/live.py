@@ -169,6 +169,13 @@ class Sandbox(Files):
         """
         self._boundary.dock(working_directory(workspace) if workspace is not None else "", wait)
 
+    def lend(self, workspace: str) -> None:
+        """``move`` for one command, and without waiting: for who keeps sandboxes (``shared``).
+
+        The workspace leaves by itself when that has ended; then ``clear``.
+        """
+        self._boundary.dock(workspace, wait=False, once=True)
+
     def clear(self) -> None:
         """Removes what commands have left in /tmp and /dev/shm, where these are the sandbox's own.
 

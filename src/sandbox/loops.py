@@ -1,8 +1,8 @@
 """The event loops that ``aio`` runs on: asyncio (uvloop too) and trio, each by its own means.
 
-Asked of a loop is to wait until a fd may be read or written, to be called when one may be read, and
-a moment that one task can wait for and another, or a thread, bring about. Nothing of a loop is
-imported before it is seen to run.
+Asked of a loop is to wait until a fd may be read or written, to be called when one may be read, a
+moment that one task can wait for and another, or a thread, bring about, and a task beside those
+that there are. Nothing of a loop is imported before it is seen to run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextvars
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -43,8 +43,19 @@ class Loop(Protocol):
     def moment(self) -> Moment:
         """A new one."""
 
-    def watch(self, fd: int, act: Callable[[], bool]) -> None:
-        """Calls ``act`` whenever the fd may be read, until it returns False."""
+    def watch(self, fd: int, act: Callable[[], bool], lost: Callable[[], object] = bool) -> None:
+        """Calls ``act`` whenever the fd may be read, until it returns False.
+
+        ``lost``: or until the loop ends, and what is left of it waits in vain.
+        """
+
+    def spawn(
+        self, act: Callable[[], Awaitable[None]], over: Callable[[BaseException | None], None]
+    ) -> Callable[[], object]:
+        """Begins ``act`` beside what runs; at its end ``over`` is called. Gives what cancels it."""
+
+    async def rest(self) -> None:
+        """Lets others have their turn. A cancellation point."""
 
     def unwatch(self, fd: int) -> None:
         """Calls nothing for this fd any more; before it is closed. Nothing is awaited."""
@@ -136,8 +147,8 @@ class _Asyncio:
     def moment(self) -> Moment:
         return _AsyncioMoment(self._loop)
 
-    def watch(self, fd: int, act: Callable[[], bool]) -> None:
-        loop = self._loop
+    def watch(self, fd: int, act: Callable[[], bool], lost: Callable[[], object] = bool) -> None:
+        loop = self._loop  # which goes on as long as anything of it
 
         def ready() -> None:
             if not act():
@@ -152,6 +163,19 @@ class _Asyncio:
     def soon(self, act: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(act)
+
+    def spawn(
+        self, act: Callable[[], Awaitable[None]], over: Callable[[BaseException | None], None]
+    ) -> Callable[[], object]:
+        async def serve() -> None:
+            await act()
+
+        task = self._loop.create_task(serve())
+        task.add_done_callback(lambda done: over(None if done.cancelled() else done.exception()))
+        return task.cancel
+
+    async def rest(self) -> None:
+        await asyncio.sleep(0)
 
     async def readable(self, fd: int) -> None:
         moment = _AsyncioMoment(self._loop)
@@ -201,16 +225,44 @@ class _Trio:
     def moment(self) -> Moment:
         return _TrioMoment(self._trio)
 
-    def watch(self, fd: int, act: Callable[[], bool]) -> None:
+    def watch(self, fd: int, act: Callable[[], bool], lost: Callable[[], object] = bool) -> None:
         wait = self._trio.lowlevel.wait_readable
 
         async def serve() -> None:
-            with suppress(self._trio.ClosedResourceError):
-                await wait(fd)
-                while act():
+            try:
+                with suppress(self._trio.ClosedResourceError):
                     await wait(fd)
+                    while act():
+                        await wait(fd)
+            except self._trio.Cancelled:  # generators are ended after this
+                lost()
+                raise
 
         self._trio.lowlevel.spawn_system_task(serve, name="sandbox.aio")
+
+    def spawn(
+        self, act: Callable[[], Awaitable[None]], over: Callable[[BaseException | None], None]
+    ) -> Callable[[], object]:
+        scope = self._trio.CancelScope()
+
+        async def serve() -> None:
+            failed: BaseException | None = None
+            try:
+                with scope:
+                    await act()
+            except self._trio.Cancelled:
+                raise
+            except BaseException as error:  # which would end all of trio
+                failed = error
+            finally:
+                over(failed)
+
+        lowlevel = self._trio.lowlevel
+        lowlevel.spawn_system_task(serve, name="sandbox.aio", context=contextvars.copy_context())
+        return scope.cancel  # type: ignore[no-any-return]
+
+    async def rest(self) -> None:
+        await self._trio.lowlevel.checkpoint()
 
     def unwatch(self, fd: int) -> None:
         if self._trio.lowlevel.in_trio_run():

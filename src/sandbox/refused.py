@@ -57,6 +57,7 @@ class Judge:
         self._table = resolved.table()
         granted = {path for path, access in self._table.items() if access is not Access.DENY}
         self._own = [path for path in _OWN if self._spaces and path not in granted]
+        self._ways = {above for path in granted for above in ancestors(path)}
         guards = self._spaces or self._seatbelt
         self._protected = resolved.all_protected if guards else ()
         self._reasons = {place.path: place.reason for place in resolved.denied}
@@ -234,7 +235,7 @@ class Judge:
 
     def _is_closed(self, path: str) -> bool:
         """Whether this is not to be looked at: denied, the sandbox's own, or slow to answer."""
-        denied = self._entry(path)[1] is Access.DENY
+        denied = self._entry(path)[1] is Access.DENY and path not in self._ways
         return denied or self._is_own(path) or path in self._slow_mounts()
 
     def _slow_mounts(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ backend, not here; what no isolation should do (HOME as a workspace) is refused 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -175,8 +175,11 @@ def resolve(
         places=tuple(Place(path, table[path]) for path in paths),
         writable=tuple(path for path in paths if table[path] is Access.WRITE),
         denied=tuple(dict.fromkeys(denied)),
-        protected=protected_paths(
-            policy.protected, granted, places[Special.TMP], lifted_by(granted, tables)
+        protected=(
+            *protected_paths(
+                policy.protected, granted, places[Special.TMP], lifted_by(granted, tables)
+            ),
+            *_to_be_made(secret, granted),
         ),
         links=tuple(dict.fromkeys(links)),
         workspace=work,
@@ -284,6 +287,20 @@ def _secrets(
         if to not in used:
             raise InvalidArgument("allow_secrets", item, "lies in no place of secrets of this HOME")
     return found
+
+
+def _to_be_made(secret: list[tuple[Place, list[str]]], granted: Table) -> Iterator[str]:
+    """Places of secrets that commands could make: nothing covers what is not there.
+
+    What is planted there is the user's own profile next time, or who may log in as the user.
+    """
+    roots = tuple(
+        f"{path.rstrip('/')}/" for path, access in granted.items() if access is Access.WRITE
+    )
+    for (path, _, _), _ in secret:
+        is_writable = path.startswith(roots) and lookup(granted, path) is Access.WRITE
+        if is_writable and not os.path.lexists(path):
+            yield path
 
 
 def _names(path: str) -> set[str]:

@@ -221,7 +221,7 @@ _AGENTS = _rows(
     gemini:.gemini; cursor:.cursor; cursor:.config/Cursor; copilot:.copilot; qwen:.qwen;
     goose:.config/goose; opencode:.config/opencode; opencode:.local/share/opencode;
     continue:.continue; codeium:.codeium; amp:.config/amp; openai:.config/openai;
-    vscode:.config/Code/User/globalStorage; sandbox:.config/sandbox
+    vscode:.config/Code/User/globalStorage; sandbox:.config/sandbox; sandbox:.local/state/sandbox
     """,
 )
 _AGENT_FILES = _rows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import stat
 from collections import OrderedDict
 from typing import Any, Literal, Unpack, overload
 
@@ -30,17 +31,16 @@ _KEPT = 32  # sandboxes: each is two small processes and one more per command at
 class Slot:
     """A kept sandbox, what it is for, and how many commands use it.
 
-    ``exclusive``: one at a time; ``moves``: it goes from one workspace to the next.
+    ``exclusive``: one at a time.
     """
 
-    __slots__ = ("exclusive", "key", "moves", "sandbox", "users")
+    __slots__ = ("exclusive", "key", "sandbox", "users")
 
     def __init__(self, key: tuple[Any, ...], sandbox: Sandbox) -> None:
         self.key = key
         self.sandbox = sandbox
         self.users = 1
         self.exclusive = sandbox.isolation == "namespaces"
-        self.moves = bool(sandbox.resolved.dock)
 
 
 class Shelf:
@@ -86,13 +86,15 @@ class Shelf:
 
     def _borrow_moved(self, policy: SandboxPolicy, place: str, dock: str) -> Slot:
         workspace = _workspace_in(dock, place)
-        which = os.stat(existing_directory(dock))
+        which = _stat(dock)
+        if which is None or not stat.S_ISDIR(which.st_mode):
+            which = os.stat(existing_directory(dock))
         key = (policy, dock, (which.st_dev, which.st_ino), home())
         slot = self._free_slot(key)
         try:
             if slot is None:
                 slot = self._keep(Slot(key, Sandbox(policy, workspaces=dock)))
-            slot.sandbox.move(workspace, wait=False)
+            slot.sandbox.lend(workspace)
             return slot
         except Unenforceable as refused:
             if refused.part != "workspaces=":
@@ -136,11 +138,7 @@ class Shelf:
         spoiled = False
         if slot.exclusive:
             try:
-                if slot.moves:
-                    # An idle one does not hold the file system of its last workspace.
-                    slot.sandbox.move(None, wait=False)
-                else:
-                    slot.sandbox.clear()
+                slot.sandbox.clear()  # an idle one holds no file system of a workspace, either
             except SandboxException:
                 spoiled = True
         with self._lock.held:
@@ -177,9 +175,17 @@ class Shelf:
             slot.sandbox.close()
 
 
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
 def _workspace_in(dock: str, place: str) -> str:
     """The directory right in a dock that a place is, or is in; else the place."""
-    for above in (dock, os.path.realpath(dock)):
+    for resolves in (False, True):
+        above = os.path.realpath(dock) if resolves else dock
         start = above.rstrip("/") + "/"
         if place.startswith(start):
             return start + place[len(start) :].partition("/")[0]

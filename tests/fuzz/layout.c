@@ -52,11 +52,14 @@ static uint8_t *write_blob(struct fuzz_bytes *left, size_t *size)
 /* The same rows once more, as those of a workspace. */
 static void dock(struct helper *helper, const uint8_t *blob, size_t size)
 {
-    struct wire_dock order = {.size = (uint32_t)size};
+    struct wire_dock order = {.size = (uint32_t)size, .once = 1};
     if (dock_share(&helper->dock) == 0 && size <= WIRE_MAX_DOCK) {
         for (order.inode = 0; order.inode < 4 && dock_serve(helper, &order, blob); order.inode++) {
             masks_mend(&helper->dock.masks, -1);
         }
+        dock_leave(helper, 1);
+        dock_expire(&helper->dock);
+        dock_has(&helper->dock);
         order.size = 0;
         dock_serve(helper, &order, NULL);
     }
@@ -81,6 +84,7 @@ static void live(struct helper *helper, const uint8_t *blob, size_t size)
     }
     masks_drop(&helper->masks);
     dock_drop(&helper->dock);
+    tree_drop(helper->dock.over);
     if (plants_share(helper) == 0) {
         plants_begin(helper);
         plants_settle(helper);
@@ -94,7 +98,7 @@ static void live(struct helper *helper, const uint8_t *blob, size_t size)
 
 void fuzz_one(const uint8_t *data, size_t size)
 {
-    struct helper helper = {.dock = {.place = -1, .hollow = -1, .top = -1}};
+    struct helper helper = {.dock = {.place = -1, .hollow = -1, .top = -1, .over = -1}};
     struct fuzz_bytes left = {data, data + size}, answers;
     size_t count = fuzz_take(&left), most;
     count |= (size_t)fuzz_take(&left) << 8;

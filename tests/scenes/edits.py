@@ -14,8 +14,8 @@ from pathlib import Path
 
 from sandbox import Limits, SandboxPolicy, workspace_write
 from sandbox.denial import Denial, DenialKind, Evidence, Grant
+from sandbox.session.drafts import Change
 from sandbox.session.edit import Action, Edit, planned
-from sandbox.session.lines import Change
 from sandbox.session.perform import Performed, Written, denial_of, perform, reading
 from scenes.files import ISOLATION, box_in
 

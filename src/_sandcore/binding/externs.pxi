@@ -197,6 +197,7 @@ cdef extern from "wire.h" nogil:
         uint32_t device_major
         uint32_t device_minor
         uint64_t inode
+        uint32_t once
 
     struct wire_reply:
         uint32_t kind
@@ -311,6 +312,15 @@ cdef extern from "probe.h" nogil:
         uint8_t pidfd_info_exit
         char release[65]
     int probe_host(probe_c *out)
+
+cdef extern from "survey.h" nogil:
+    enum: SURVEY_NAMES_MAX
+    struct survey:
+        uint64_t present
+        int directories
+
+    int survey_directory(const char *path, const char *const *names, const char *const *passed,
+                         survey *out)
 
 cdef extern from "stamp.h" nogil:
     struct stamp:

@@ -121,9 +121,10 @@ cdef class Helper:
             self.cancel()
 
     @cython.critical_section
-    def dock(self, Policy policy, *, uint32_t device_major=0, uint32_t device_minor=0, uint64_t inode=0):
+    def dock(self, Policy policy, *, uint32_t device_major=0, uint32_t device_minor=0, uint64_t inode=0, bint once=False):
         """Orders the workspace that is the first mount of a policy, to lie where the helper's own policy
-        has MOUNT_DOCK, in the place of the one that lies there; None: only that one leaves.
+        has MOUNT_DOCK, in the place of the one that lies there; None: only that one leaves. With `once` it
+        leaves by itself when a command has ended that was asked for after this.
 
         The directory is given by what identifies it, as it is for the caller. No command may run; those
         that are asked for from here on wait. `await_dock` says what became of it. OSError (E2BIG) when it brings too many mounts;
@@ -138,6 +139,7 @@ cdef class Helper:
             blob, size = policy.blob, len(policy.blob)
         memset(&which, 0, sizeof(which))
         which.device_major, which.device_minor, which.inode = device_major, device_minor, inode
+        which.once = once
         self.users += 1
         with nogil:
             error = client_dock(&self.c, blob, size, &which)

@@ -214,6 +214,15 @@ def compile_policy(rules=(), *, abi=0, handle=0, network=None, filter_flags=0, e
                      code, extra_filter)
 
 
+def compile_workspace(bytes path not None, tuple names not None):
+    """As compile_policy for a workspace (MOUNT_WRITE) in which protected names are missing (MOUNT_ABSENT)."""
+    cdef bytes above = path + b"/", name
+    mounts = [(path, POLICY_MOUNT_WRITE, 0, 0, 0)]
+    for name in names:
+        mounts.append((above + name, POLICY_MOUNT_ABSENT, POLICY_MOUNT_OPTIONAL, 0, 0))
+    return _assemble([], mounts, 0, 0, POLICY_CONFINED | POLICY_NAMESPACES, 0, 0, b"", b"")
+
+
 cdef Policy _assemble(list rules, list mounts, uint32_t abi, uint32_t handle, uint32_t flags, uint32_t network,
                       uint32_t filter_flags, bytes code, bytes extra_filter):
     cdef policy_parts parts

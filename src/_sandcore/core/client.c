@@ -40,12 +40,10 @@ static long kill_process(int pidfd)
 int client_receive_ready(int socket, struct wire_reply *ready, int32_t *fds, unsigned max)
 {
     int64_t deadline = packet_now() + start_patience_ns;
-    int error;
-    do {
+    int error = packet_receive_fds(socket, ready, fds, max); /* of a workspace it often is there */
+    while (error == -EAGAIN || error == -EINTR) {
         error = packet_await(socket, deadline);
-    } while (error == -EINTR);
-    if (error == 0) {
-        error = packet_receive_fds(socket, ready, fds, max);
+        error = error ? error : packet_receive_fds(socket, ready, fds, max);
     }
     if (error == 0 && ready->kind != WIRE_READY) {
         error = -EPROTO;

@@ -100,6 +100,8 @@ struct wire_dock {
     uint32_t device_major, device_minor; /* which directory it is, as the caller sees it */
     uint32_t size;                       /* of the blob; WIRE_MAX_DOCK at the most */
     uint64_t inode;
+    uint32_t once; /* it is there for one command, and leaves when that has ended */
+    uint32_t reserved;
 };
 
 /* The body: struct plan_limit each, int32_t targets, NUL-terminated cwd, programs, args, envs. */

@@ -29,6 +29,8 @@ enum { DETACH = 2, NO_LINK = 8, REMOVE_DIRECTORY = 0x200, LOOK_NS = 20000000 };
 struct dock_log {
     uint32_t served; /* orders */
     int32_t error;   /* errno of the last one */
+    uint32_t once;   /* the last one was for one command */
+    uint32_t ended;  /* the order that the last command which has ended had waited for */
 };
 
 static const char *workspace_of(const struct dock *dock)
@@ -208,7 +210,8 @@ int dock_share(struct dock *dock)
         return (int)page;
     }
     dock->log = (struct dock_log *)page;
-    return 0;
+    dock->over = (int32_t)SYS_2(SYS_eventfd2, 0, O_CLOEXEC | O_NONBLOCK);
+    return dock->over < 0 ? dock->over : 0;
 }
 
 int dock_await(const struct helper *helper, uint32_t orders)
@@ -229,6 +232,41 @@ int dock_await(const struct helper *helper, uint32_t orders)
         }
     }
     return served == orders ? -log->error : -ESTALE;
+}
+
+/* The kernel lets whoever unmounts wait until all processors have come by, which takes as long as a
+ * system call does elsewhere, or a time slice where all are busy. So it is done while the caller takes
+ * the result, and what it orders next does not wait for it. */
+void dock_leave(const struct helper *helper, uint32_t orders)
+{
+    static const uint64_t one = 1;
+    struct dock_log *log = helper->dock.log;
+    if (log && log->once && orders) {
+        __atomic_store_n(&log->ended, orders, __ATOMIC_RELEASE);
+        SYS_3(SYS_write, helper->dock.over, &one, sizeof one);
+    }
+}
+
+/* What was ordered since then stays. */
+int dock_expire(struct dock *dock)
+{
+    uint64_t count;
+    SYS_3(SYS_read, dock->over, &count, sizeof count);
+    uint32_t ended = __atomic_load_n(&dock->log->ended, __ATOMIC_ACQUIRE);
+    if (!dock->log->once || ended != dock->log->served || !dock->lies) {
+        return 1;
+    }
+    dock->expired = leave(dock) == 0;
+    return dock->expired;
+}
+
+int dock_has(struct dock *dock)
+{
+    if (dock->expired && !dock->lies) {
+        dock->lies = 1;
+        take_place(dock, &dock->order);
+    }
+    return dock->lies;
 }
 
 /* Lanes may have been asked for commands already that are for this workspace. */
@@ -254,6 +292,9 @@ int dock_serve(struct helper *helper, const struct wire_dock *order, const uint8
     if (error) {
         report = (struct stage_report){.stage = STAGE_MOUNTS, .error = -error, .detail = -1};
     }
+    dock->order = *order;
+    dock->expired = 0;
+    dock->log->once = order->once;
     tell(dock->log, error);
     helper_send_ready(helper, HELPER_CONTROL, &report, 0, 0);
     return stuck == 0;

@@ -50,11 +50,14 @@ struct journal {
 /* A directory of the host's that holds workspaces, hidden but for the one that lies in it. */
 struct dock {
     const char *path;
-    int32_t place;        /* what is hidden; -1: the policy has none, or this is another process */
-    int32_t hollow;       /* what hides it, to be changed by this fd alone */
-    int32_t top;          /* what hides it, as it is seen: what is mounted in there is by this fd */
-    int32_t lies;         /* a workspace does, or may */
-    int32_t attached;     /* and is mounted */
+    int32_t place;    /* what is hidden; -1: the policy has none, or this is another process */
+    int32_t hollow;   /* what hides it, to be changed by this fd alone */
+    int32_t top;      /* what hides it, as it is seen: what is mounted in there is by this fd */
+    int32_t lies;     /* a workspace does, or may */
+    int32_t attached; /* and is mounted */
+    int32_t over;     /* eventfd by which lanes say that a command has ended; theirs, too */
+    int32_t expired;  /* it has left by itself: nobody looked after it, so far as is known here */
+    struct wire_dock order;
     struct dock_log *log; /* shared with lanes: what became of the orders; NULL: there is no dock */
     void *blob;           /* its own; room for the longest */
     struct policy_view policy;
@@ -269,6 +272,15 @@ int dock_share(struct dock *dock);
 
 /* In a lane: waits until so many orders were served. Zero, or the negative errno of the last one. */
 int dock_await(const struct helper *helper, uint32_t orders);
+
+/* In a lane: a command that had waited for so many orders has ended, with its tree. */
+void dock_leave(const struct helper *helper, uint32_t orders);
+
+/* In the root, when lanes have said so: what lies there for one command leaves. False as dock_serve. */
+int dock_expire(struct dock *dock);
+
+/* Whether a workspace lies there; one that has left by itself comes back for that. */
+int dock_has(struct dock *dock);
 
 void dock_drop(struct dock *dock);
 

@@ -310,6 +310,7 @@ static int serve(const struct helper *helper, int socket, struct request *reques
         plants_end(helper, 1);
         send_failure(socket, plan);
     }
+    dock_leave(helper, request->docked);
     memory_close(&command.memory);
     request_release(request);
     drop_signals();

@@ -175,7 +175,7 @@ void plants_settle(struct helper *helper)
         return;
     }
     settle_names(&helper->policy);
-    if (helper->dock.lies) {
+    if (dock_has(&helper->dock)) {
         settle_names(&helper->dock.policy);
     }
 }

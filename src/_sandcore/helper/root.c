@@ -244,12 +244,13 @@ static int take_order(struct helper *helper)
 /* Serves until the caller closes, the caller ends, a lane is attacked, or a mask cannot be kept. */
 static void watch(struct helper *helper)
 {
-    struct pollfd events[3] = {{.fd = HELPER_CONTROL, .events = POLLIN},
+    struct pollfd events[4] = {{.fd = HELPER_CONTROL, .events = POLLIN},
                                {.fd = HELPER_CALLER, .events = POLLIN},
-                               {.fd = helper->signals, .events = POLLIN}};
+                               {.fd = helper->signals, .events = POLLIN},
+                               {.fd = helper->dock.over, .events = POLLIN}};
     for (;;) {
         struct timespec pause = {.tv_sec = JOURNAL_RENEW_NS / 1000000000};
-        long ready = SYS_5(SYS_ppoll, events, 3, &pause, 0, 0);
+        long ready = SYS_5(SYS_ppoll, events, 4, &pause, 0, 0);
         if (ready < 0 && ready != -EINTR) {
             return;
         }
@@ -264,6 +265,9 @@ static void watch(struct helper *helper)
             return;
         }
         if (events[0].revents && !take_order(helper)) {
+            return;
+        }
+        if (events[3].revents && !dock_expire(&helper->dock)) {
             return;
         }
     }
@@ -304,7 +308,7 @@ void root_main(void)
     struct helper helper = {.children = -1,
                             .supervisor = -1,
                             .handover = -1,
-                            .dock = {.place = -1, .hollow = -1, .top = -1}};
+                            .dock = {.place = -1, .hollow = -1, .top = -1, .over = -1}};
     uint64_t all = ~UINT64_C(0), wanted = UINT64_C(1) << (SIGCHLD - 1) |
                                           UINT64_C(1) << (SIGIO - 1) |
                                           UINT64_C(1) << (MASKS_SIGNAL - 1);

@@ -260,19 +260,19 @@ class Confinement(Protocol):
     def lying(self) -> Workspace | None:
         """The workspace that lies in the dock, or is on its way."""
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+    def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """Another workspace (empty: none) in the place of the last, of which nothing is left.
 
-        ``base``: the policy without one. Raises ``ConfinementLost``,
-        ``InvalidArgument`` while a command runs, and ``PolicyError`` for what cannot be one, or not
-        here; then there is none. It may be on its way still, and be refused: ``settle`` says so.
+        ``base``: the policy without one. ``once``: for one command, then ``clear``. Raises
+        ``ConfinementLost``, ``InvalidArgument`` while a command runs, and ``PolicyError`` for what
+        cannot be one, or not here; then there is none. ``settle`` says what is found out later.
         """
 
     def settle(self) -> None:
         """Waits until what was docked is there. Raises as ``dock``. Commands wait by themselves."""
 
     def clear(self) -> None:
-        """Removes what commands left in directories of its own. Raises ``ConfinementLost``."""
+        """Removes what commands left, and what was docked ``once``. Raises ``ConfinementLost``."""
 
     def retire(self) -> None:
         """Takes no further command: it ends with the last one that runs in it."""

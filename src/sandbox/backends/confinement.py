@@ -62,6 +62,7 @@ class LinuxConfinement:
         self._lock = ForkLock()
         self._idle: list[LinuxSeat] = []
         self._taken = 0  # seats
+        self._used = False  # since what commands leave was removed
         self._joint: LinuxJoint | None = None
         self._moor = moor
         self._own_guard = guard  # of what is writable beside a workspace that comes and goes
@@ -137,7 +138,10 @@ class LinuxConfinement:
         taken = False
         try:
             with self._lock.held:
+                if self._berth is not None and self._berth.vacated:
+                    self._berth.leave()
                 self._taken += 1
+                self._used = True
                 taken = True
             seat = self._free_seat(processes) or self._new_seat(processes)
             seat.prepare(limits)
@@ -167,22 +171,22 @@ class LinuxConfinement:
         """See ``Confinement.lying``."""
         return self._berth.lying if self._berth is not None else None
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+    def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """See ``Confinement.dock``. The helper mounts while what remains is seen to here."""
         with self._lock.held:
             berth, weaker = self._free_berth(workspace), tuple[Weaker, ...]()
             self.guard = self._own_guard
             try:
                 if workspace:
-                    found, basis = berth.order(base, workspace)
-                    self.clear()
+                    found, basis = berth.order(base, workspace, once)
+                    self._clear()
                     basis.note(found)
                     assert self._moor is not None
                     self.guard = self._moor(base, found, self.ground, basis)
                     weaker = () if found.complete else tuple(weaker_nested(docked(base, found)))
                 else:
                     berth.leave()
-                    self.clear()
+                    self._clear()
             except BaseException:
                 berth.leave()
                 raise
@@ -267,17 +271,30 @@ class LinuxConfinement:
             if self._berth is not None:
                 self._settle(self._berth)
             table = rlimits(self.limits, self.hard_limits, self.ground.counted)
+            self._used = True
             self._joint = LinuxJoint(
                 self._helper, self.ground, self.guard, self.enforcement, self.limits, table, self
             )
             return self._joint
 
     def clear(self) -> None:
-        """See ``Confinement.clear``. With Landlock each command had a directory of its own."""
+        """See ``Confinement.clear``."""
+        if self._berth is not None and self._berth.once:
+            with self._lock.held:
+                self.guard = self._own_guard
+                self._berth.vacate()
+                self._note_weaker(())
+        self._clear()
+
+    def _clear(self) -> None:
+        """With Landlock each command had a directory of its own."""
+        if not self._used:
+            return
         try:
             self._scratch.clear()
         except OSError as error:
             raise ConfinementLost(f"its own directories: {error.strerror}") from None
+        self._used = self._taken > 0
 
     def retire(self) -> None:
         """See ``Confinement.retire``: without idle seats only running commands refer to it."""

@@ -65,25 +65,36 @@ class Guard:
         protected: Sequence[str],
         stamps: Callable[[Sequence[bytes]], StampTaker],
     ) -> None:
-        self._directories, self._protected = tuple(roots), tuple(protected)
-        self._extended = False
-        self._planned = not roots
-        self._roots: list[tuple[bytes, Plan]] = []
-        self._beyond: tuple[Weaker, ...] = ()
-        self._stamps = stamps
-        self._lock = ForkLock()
-        self._running = 0
-        self.learned = 0  # how often the state to return to was taken
-        self._moved: set[bytes] = set()
-        self._found: tuple[Denial, ...] = ()
-        self._snapshot = Snapshot()
+        self._begin(roots, protected, stamps)
         self._taker = self._quick = stamps(())
-        self._present: list[bytes] = []  # what the quick look is at
-        self._state = self._quick_state = _UNKNOWN
         if roots:
             self._plan()
         if self._roots:
             self._learn()
+
+    # There is one for each workspace: what most never change costs it nothing.
+    _extended = False
+    _planned = True
+    _untouched: os.stat_result | None = None  # of a directory in which all were missing
+    _beyond: tuple[Weaker, ...] = ()
+    _running = 0
+    learned = 0  # how often the state to return to was taken
+    _found: tuple[Denial, ...] = ()
+    _snapshot = Snapshot()
+    _state = _quick_state = _UNKNOWN
+
+    def _begin(
+        self,
+        roots: Sequence[str],
+        protected: Sequence[str],
+        stamps: Callable[[Sequence[bytes]], StampTaker],
+    ) -> None:
+        self._directories, self._protected = tuple(roots), tuple(protected)
+        self._roots: list[tuple[bytes, Plan]] = []
+        self._stamps = stamps
+        self._lock = ForkLock()
+        self._moved: set[bytes] = set()
+        self._present: list[bytes] = []  # what the quick look is at
 
     @classmethod
     def of_absent(
@@ -96,24 +107,28 @@ class Guard:
     ) -> Guard:
         """As ``Guard(roots, absent, stamps)``, for names right in the first root that are missing.
 
-        They are as long as ``still`` is the root's state, ``which``. There is nothing to survey.
+        They are as long as ``still`` is the root's state, ``which``. There is nothing to survey,
+        and nothing to make ready before that state is another one.
         """
-        place = os.fsencode(roots[0])
-        nodes = tuple([_absent_node(path[len(roots[0]) + 1 :]) for path in absent])
-        paths = tuple([place + b"/" + node.name for node in nodes])
-        taker, (top, rest) = stamps(paths), still
-        size = len(rest) or len(top.take())
-        if not (rest and top.same(rest)):
-            if any(taker.take()):
-                return cls(roots, absent, stamps)
-            rest = _UNKNOWN
-        guard = cls((), (), stamps)
-        guard._directories, guard._protected, guard._planned = tuple(roots), tuple(absent), False
-        node = Node(b"", "dir", "pin", which, children=nodes)
-        guard._snapshot = Snapshot(((place, node),), paths, young=False)
-        guard._taker, guard._state = taker, bytes(size * len(paths))
-        guard._present, guard._quick, guard._quick_state = [place], top, rest
+        guard = cls.__new__(cls)
+        guard._begin(roots, absent, stamps)
+        guard._planned = False
+        guard._quick, guard._quick_state = still
+        guard._taker = guard._quick
+        guard._untouched = which
         return guard
+
+    def _unfold(self, which: os.stat_result) -> None:
+        """What a snapshot would have found, of names that are missing."""
+        self._untouched = None
+        place, start = os.fsencode(self._directories[0]), len(self._directories[0]) + 1
+        nodes = tuple([_absent_node(path[start:]) for path in self._protected])
+        paths = tuple([place + b"/" + node.name for node in nodes])
+        node = Node(b"", "dir", "pin", which, children=nodes)
+        self._snapshot = Snapshot(((place, node),), paths, young=False)
+        self._taker = self._stamps(paths)
+        self._state = bytes(len(self._quick.take()) * len(paths))
+        self._present = [place]
 
     def _plan(self) -> None:
         self._planned = True
@@ -201,6 +216,8 @@ class Guard:
         Most names are absent, and none can come into being without a change of the directory that
         it is in: looking at that is enough. Where there is nothing to watch it says yes.
         """
+        if self._untouched is not None:
+            self._unfold(self._untouched)
         quick = self._quick.take()  # first: what changes meanwhile differs from it
         if not self._taker.same(self._state):
             return False
@@ -211,6 +228,7 @@ class Guard:
     def _learn(self) -> None:
         """Take what is there now as the state to return to."""
         self.learned += 1
+        self._untouched = None
         if not self._planned:
             self._plan()
         self._moved.clear()

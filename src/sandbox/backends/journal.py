@@ -51,9 +51,10 @@ class Journal:
         self._denials: list[Denial] = []
         self._own: frozenset[int] = frozenset()  # notes of this process's own living sandboxes
 
-    def has_notes(self) -> bool:
-        """Whether there may be anything to settle."""
-        return any(key not in self._own for key, _ in _sandcore.notes(_HEAD))
+    def has_notes_of(self, which: os.stat_result) -> bool:
+        """Whether there is one of this directory: of others, whose sandboxes live, there are."""
+        number = os.major(which.st_dev) << 32 | os.minor(which.st_dev)
+        return bool(_sandcore.notes(_HEAD + b"%d:%d:" % (number, which.st_ino)))
 
     def settle(self, resolved: ResolvedPolicy) -> bool:
         """Moves aside what the dead have left in the writable directories; whether there was any.

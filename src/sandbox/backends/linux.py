@@ -153,11 +153,11 @@ class LinuxBackend:
         """Who looks after a workspace that was docked. Raises ``WorkspaceRefused``."""
         if os.geteuid() == 0:
             check_owner(found.path, found.which, True)
-        if self._journal.has_notes():
+        if self._journal.has_notes_of(found.which):
             self._journal.settle(docked(base, found))
         guarded = (*found.absent, *first.guarded)
-        near = all(os.path.dirname(path) == found.path for path in guarded)
-        still = (basis.top, basis.rest, found.which) if near and not first.guarded_later else None
+        near = found.is_near and not first.guarded and not first.guarded_later
+        still = (basis.top, basis.rest, found.which) if near else None
         roots = (found.path, *(path for path in base.writable if path != base.tmp))
         return self._guard(roots, guarded, first.guarded_later, still)
 

@@ -162,7 +162,7 @@ class MacConfinement:
         """See ``Confinement.lying``: nothing is moved here."""
         return None
 
-    def dock(self, base: ResolvedPolicy, workspace: str) -> None:
+    def dock(self, base: ResolvedPolicy, workspace: str, once: bool = False) -> None:
         """See ``Confinement.dock``: who has namespaces only gets that far."""
         raise ConfinementLost("macOS has no docks")
 

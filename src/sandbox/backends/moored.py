@@ -13,12 +13,14 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 
 import _sandcore
 from sandbox.backends.aliases import mount_table, parse_mounts
 from sandbox.backends.base import ConfinementLost
 from sandbox.backends.resting import missing, stamps
-from sandbox.docks import NotDocked, Workspace, look, named
+from sandbox.backends.search import NO_REPOSITORIES
+from sandbox.docks import Names, NotDocked, Workspace, are_near, guessed, look, named
 from sandbox.errors import WorkspaceRefused
 from sandbox.paths import ancestors, below, by_parts
 from sandbox.resolve import ResolvedPolicy
@@ -37,40 +39,60 @@ class WorkspaceBasis:
     """
 
     def __init__(self, workspace: str) -> None:
-        self.top, self._git = stamps([workspace], ()), stamps([f"{workspace}/.git"], ())
+        self._path = workspace
+        self.top = stamps([workspace], ())
         state = self.top.take()
         # A clock that stands still between two changes would hide the second one.
         self.rest = state if self.top.settled(state) else b""
-        self._pointer = self._git.take()  # what it says is read later
+        self._git: tuple[_sandcore.Stamps, bytes] | None = None
         self._is_flat = False
-        self._there, self._state = stamps((), ()), b""
-        self._absent: tuple[str, ...] = ()
+        self._there: tuple[_sandcore.Stamps, bytes] | None = None
+        self._found: Workspace | None = None
         self._vanished = False
+
+    def await_pointer(self) -> None:
+        """Before it is read what ``.git`` there says."""
+        git = stamps([f"{self._path}/.git"], ())
+        self._git = git, git.take()
 
     def note(self, found: Workspace) -> None:
         """What is there is looked at, what is not will be."""
-        start = len(found.path) + 1
-        if not os.path.isfile(f"{found.path}/.git"):
-            self._git, self._pointer = stamps((), ()), b""
+        self._found = found
         # Where all are names in the workspace itself, none changes unless it does.
-        names = (*found.there, *found.absent)
-        flat = not found.behind and not any("/" in path[start:] for path in names)
-        self._is_flat = flat and not self._pointer
-        paths = (*found.there, found.path)
-        self._there = stamps((), paths)
-        self._state, self._absent = self._there.take(), found.absent
-        self._vanished = bool(missing(paths, self._state))
+        self._is_flat = found.is_near and not found.behind
+        if self._git is not None:
+            if os.path.isfile(f"{found.path}/.git"):
+                self._is_flat = False
+            else:
+                self._git = None
+        if found.there:
+            start = len(found.path) + 1
+            self._is_flat &= not any("/" in path[start:] for path in found.there)
+            paths = (*found.there, found.path)
+            there = stamps((), paths)
+            self._there = there, there.take()
+            self._vanished = bool(missing(paths, self._there[1]))
 
     def holds(self) -> bool:
         """Whether what is mounted for the workspace still is what the policy says."""
         if self._is_flat and self.top.same(self.rest):
             return True
+        found, there, git = self._found, self._there, self._git
+        if found is None or self._vanished:
+            return False
         return (
-            not self._vanished
-            and self._there.same(self._state)
-            and self._git.same(self._pointer)
-            and not any(map(os.path.lexists, self._absent))
+            (there[0].same(there[1]) if there is not None else _is_still(found))
+            and (git is None or git[0].same(git[1]))
+            and not any(map(os.path.lexists, found.absent))
         )
+
+
+def _is_still(found: Workspace) -> bool:
+    """Whether it is the same directory. As long as it is mounted no other gets its number."""
+    try:
+        return os.path.samestat(os.lstat(found.path), found.which)
+    except OSError:
+        return False
 
 
 class Mounts:
@@ -111,6 +133,8 @@ class Berth:
         self._helper = helper
         self._mounts = mounts
         self.awaited = False  # what lies there may still be refused
+        self.once = False  # it leaves by itself, when a command has ended
+        self.vacated = False  # and may lie there until then, though nobody has it any more
         self._basis: WorkspaceBasis | None = None
         self.lying: Workspace | None = None  # or on its way
 
@@ -119,27 +143,35 @@ class Berth:
         basis = self._basis
         return basis is None or basis.holds()
 
-    def order(self, base: ResolvedPolicy, workspace: str) -> tuple[Workspace, WorkspaceBasis]:
+    def order(
+        self, base: ResolvedPolicy, workspace: str, once: bool
+    ) -> tuple[Workspace, WorkspaceBasis]:
         """Asks for a workspace in the place of the last. The basis is to ``note`` what was found.
 
-        Raises ``PolicyError`` and ``ConfinementLost``; ``leave`` is to be called then.
+        ``once``: for one command. Raises ``PolicyError`` and ``ConfinementLost``; ``leave`` is to
+        be called then.
         """
         path, which = named(base.dock, workspace)
         if self._mounts.concern(path):
             raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
         basis = WorkspaceBasis(path)
-        found = look(base, path, which)
+        names = _listed(path, base.policy.protected)
+        if ".git" in names.present:
+            basis.await_pointer()
+        found = look(base, path, which, names)
         self.awaited, self.lying, self._basis = True, found, basis
+        self.once, self.vacated = once, False
         self._ask(found)
         return found, basis
 
     def _ask(self, found: Workspace) -> None:
         try:
             self._helper.dock(
-                _sandcore.compile_policy(mounts=[*_rows(found)]),
+                _policy_of(found),
                 device_major=os.major(found.which.st_dev),
                 device_minor=os.minor(found.which.st_dev),
                 inode=found.which.st_ino,
+                once=self.once,
             )
         except _sandcore.LaneLost as lost:
             raise ConfinementLost(str(lost)) from None
@@ -170,18 +202,57 @@ class Berth:
 
     def leave(self) -> None:
         """Has what lies there leave; the next command waits for that, too."""
-        if self.lying is not None:
+        if self.lying is not None or self.vacated:
             with suppress(_sandcore.LaneLost, OSError):  # the next call sees that
                 self._helper.dock(None)
-        self.lying = self._basis = None
+        self.lying, self._basis, self.vacated = None, None, False
+
+    def vacate(self) -> None:
+        """After the command of what was ordered ``once``: nobody has to be told."""
+        if self.awaited:  # or there was none
+            self.leave()
+        elif self.lying is not None:
+            self.lying, self._basis, self.vacated = None, None, True
 
     def close(self) -> None:
         """Lets go of what it watches."""
         self._mounts.close()
 
 
+def _listed(path: str, names: tuple[str, ...]) -> Names:
+    """Those of the names that are there. Raises ``WorkspaceRefused``."""
+    try:
+        try:
+            places, deeper = _survey(names).of(os.fsencode(path))
+        except (PermissionError, ValueError):  # it cannot be listed; there are too many names
+            return guessed(path, names)
+    except OSError as error:
+        raise WorkspaceRefused(path, f"it cannot be listed ({error.strerror})") from None
+    present = [names[at] for at in places]
+    if not are_near(names):
+        deep = [name for name in names if "/" in name]
+        present += [name for name in deep if os.path.lexists(f"{path}/{name}")]
+    return Names(tuple(present), deeper)
+
+
+@lru_cache(maxsize=64)
+def _survey(names: tuple[str, ...]) -> _sandcore.Survey:
+    return _sandcore.Survey(_encoded(names), _encoded(tuple(NO_REPOSITORIES)))
+
+
 _Row = tuple[bytes, int, int, int, int]
 _OPTIONAL = _sandcore.MOUNT_OPTIONAL
+
+
+def _policy_of(found: Workspace) -> _sandcore.Policy:
+    if found.there or not found.is_near:
+        return _sandcore.compile_policy(mounts=[*_rows(found)])
+    return _sandcore.compile_workspace(os.fsencode(found.path), _encoded(found.missing))
+
+
+@lru_cache(maxsize=64)
+def _encoded(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(map(os.fsencode, names))
 
 
 def _rows(found: Workspace) -> Iterator[_Row]:

@@ -80,7 +80,10 @@ def add(cwd: str, is_prefix: bool, words: tuple[str, ...]) -> int:
         file, where = session.trust_file, session.workspace
         assert file is not None
         context = session.context({}, helpers_off=False)
-        key = key_of(words, context, cwd=where, policy=session.key_digest)
+        # What this host enforces less is part of it.
+        weaker = session.weaker(session.boxes.base.enforcement)
+        permissions = [f"weaker {one.part}" for one in weaker]
+        key = key_of(words, context, cwd=where, policy=session.key_digest, permissions=permissions)
         if not may_last(assess_command_safety(words, context).verdict, key):
             cause = banned(words) or "is dangerous, or no program that commands cannot have written"
             raise InvalidArgument("words", " ".join(words), cause)

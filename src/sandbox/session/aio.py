@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from sandbox.aio import popen_in, run_in
 from sandbox.live import Sandbox
-from sandbox.loops import Loop, Moment, current
+from sandbox.loops import Loop, Moment, current, in_thread
 from sandbox.pipes import Reader
 from sandbox.request import Args, RunOptions, input_bytes
 from sandbox.result import Result
@@ -22,7 +22,7 @@ from sandbox.session.calls import call_of
 from sandbox.session.deltas import Kept, popen_options, with_output
 from sandbox.session.edit import Edit
 from sandbox.session.editing import EditResult, edit_flow
-from sandbox.session.pipeline import Ask, Flow, Run, flow
+from sandbox.session.pipeline import Ask, Do, Flow, Run, flow
 from sandbox.session.session import Session
 from sandbox.session.values import Delta, OnDelta, ToolCall, ToolResult
 
@@ -61,9 +61,11 @@ async def _drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = No
             error = raised
 
 
-async def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
+async def _done(todo: Ask | Run | Do, session: Session, on_delta: OnDelta | None) -> Any:
     if isinstance(todo, Ask):
         return await ask_async(session.approver, todo.request)
+    if isinstance(todo, Do):
+        return await in_thread(todo.act)
     if on_delta is None:
         return await run_in(todo.box, todo.args, todo.how)
     return await _streamed(todo.box, todo.args, todo.how, on_delta)

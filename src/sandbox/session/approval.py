@@ -17,7 +17,16 @@ from sandbox.session.decide import Because, Decision, Ground
 from sandbox.session.keys import NO_SANDBOX, Key
 from sandbox.session.prefixes import banned, prefix_of
 
-__all__ = ["Answer", "ApprovalRequest", "Choice", "Shown", "may_last", "request_of", "visible"]
+__all__ = [
+    "Answer",
+    "ApprovalRequest",
+    "Choice",
+    "Shown",
+    "is_only_weaker",
+    "may_last",
+    "request_of",
+    "visible",
+]
 
 
 _PREFIX_MAX = 200  # characters: to be taken in at a glance
@@ -31,6 +40,7 @@ class Choice(StrEnum):
     SESSION = "session"  # exactly this command, until the session ends
     PREFIX = "prefix"  # all commands that begin so, until the session ends
     ALWAYS = "always"  # exactly this command, in this and later sessions
+    WEAKER = "weaker"  # this one, and all others may run where these parts are enforced less
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,9 @@ class ApprovalRequest:
     - ``allows``: exactly what would be allowed, a line each: grants, ``no sandbox``, changes of the
       policy, parts that are enforced less. Empty: the command itself, under the policy.
     - ``evidence``: what is to be known about that; where it is known only from the command's own
-      output, that anybody can have written it.
+      output, that anybody can have written it. ``justification``: what the agent says to it.
+    - ``subject``: what is to be done: ``command`` or ``edit``. ``details``: what goes with it, each
+      with what it is: the input of a command, the text that an edit replaces.
     - ``offers``: the answers that count, ``DENY`` always among them. ``prefix``: what ``PREFIX``
       would allow.
     """
@@ -66,6 +78,9 @@ class ApprovalRequest:
     evidence: str
     offers: tuple[Choice, ...]
     prefix: tuple[str, ...] = ()
+    justification: str = ""
+    subject: str = "command"
+    details: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,12 @@ class Answer:
             return self.failed
         return Ground.APPROVED if self.allows else Ground.REFUSED
 
+    @property
+    def reason(self) -> str:
+        """The ground in a sentence, with what was said to it."""
+        said = self.why if self.why != self.ground.why else ""
+        return f"{self.ground.why}: {said}" if said else self.ground.why
+
 
 def request_of(
     command: str | bytes | Sequence[str | bytes],
@@ -103,6 +124,8 @@ def request_of(
     *,
     allows: Sequence[str] = (),
     evidence: str = "",
+    justification: str = "",
+    details: Sequence[tuple[str, str]] = (),
     persistent: bool = False,
 ) -> ApprovalRequest:
     """The request for a command that is to be asked about.
@@ -115,6 +138,8 @@ def request_of(
         offers.append(Choice.PREFIX)
     if persistent and may_last(assessment.verdict, key):
         offers.append(Choice.ALWAYS)
+    if is_only_weaker(decision):
+        offers.append(Choice.WEAKER)
     return ApprovalRequest(
         visible(_as_text(command)),
         visible(key.cwd),
@@ -125,7 +150,15 @@ def request_of(
         visible(evidence),
         tuple(offers),
         prefix,
+        visible(justification),
+        details=tuple((what, visible(text)) for what, text in details),
     )
+
+
+def is_only_weaker(decision: Decision) -> bool:
+    """Whether nothing is asked about but that parts of the policy are enforced less."""
+    grounds = {one.ground for one in decision.grounds}
+    return grounds - {Ground.NOT_SAFE} == {Ground.WEAKER}
 
 
 def may_last(verdict: Verdict, key: Key) -> bool:

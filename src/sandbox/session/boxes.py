@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from sandbox.errors import InvalidArgument
 from sandbox.live import Sandbox
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
@@ -25,6 +26,7 @@ class Boxes:
         self._lock = ForkLock()
         self._wider: OrderedDict[SandboxPolicy, Sandbox] = OrderedDict()
         self._used: dict[SandboxPolicy, int] = {}
+        self._closed = False
         self.base = self._made(policy)
 
     def take(self, policy: SandboxPolicy) -> Sandbox:
@@ -32,6 +34,8 @@ class Boxes:
         if policy == self.base.policy:
             return self.base
         with self._lock.held:
+            if self._closed:
+                raise InvalidArgument("session", "...", "was closed")
             box = self._wider.get(policy)
             if box is None:
                 box = self._wider[policy] = self._made(policy)
@@ -45,7 +49,9 @@ class Boxes:
             return
         with self._lock.held:
             self._used[box.policy] -= 1
-            idle = [policy for policy in self._wider if not self._used[policy]]
+            if not self._used[box.policy]:
+                del self._used[box.policy]
+            idle = [policy for policy in self._wider if policy not in self._used]
             surplus = [self._wider.pop(policy) for policy in idle[: len(idle) - _WIDER_KEPT]]
         for old in surplus:
             old.close()
@@ -53,6 +59,7 @@ class Boxes:
     def close(self) -> None:
         """Closes all of them; what runs in them ends."""
         with self._lock.held:
+            self._closed = True
             wider = list(self._wider.values())
             self._wider.clear()
         for box in (self.base, *wider):

@@ -8,7 +8,7 @@ from sandbox.session.approvers import ask
 from sandbox.session.deltas import streamed
 from sandbox.session.edit import Edit
 from sandbox.session.editing import EditResult, edit_flow
-from sandbox.session.pipeline import Ask, Flow, Run, flow
+from sandbox.session.pipeline import Ask, Do, Flow, Run, flow
 from sandbox.session.session import Session
 from sandbox.session.values import OnDelta, ToolCall, ToolResult
 
@@ -61,9 +61,11 @@ def _drive(steps: Flow[T], session: Session, on_delta: OnDelta | None = None) ->
             error = raised
 
 
-def _done(todo: Ask | Run, session: Session, on_delta: OnDelta | None) -> Any:
+def _done(todo: Ask | Run | Do, session: Session, on_delta: OnDelta | None) -> Any:
     if isinstance(todo, Ask):
         return ask(session.approver, todo.request)
+    if isinstance(todo, Do):
+        return todo.act()
     if on_delta is None:
         return todo.box.run(todo.args, **todo.how)
     return streamed(todo.box, todo.args, todo.how, on_delta)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple, Self
 
-import msgspec
-
 from sandbox.errors import Unavailable
 from sandbox.session.events import GENESIS, Record, RecoveredRecord
 from sandbox.session.lines import LINE_MAX, decode
@@ -106,7 +104,8 @@ class Reader:
                     return
                 self._number += 1
                 self._offset += len(raw)
-                yield Line(self._segment, self._number, raw, _record(raw))
+                record = decode(raw) if raw.endswith(b"\n") else None
+                yield Line(self._segment, self._number, raw, record)
 
     def state(self) -> State:
         """What the head says and which files there are, at one time.
@@ -127,13 +126,6 @@ class Reader:
     def segments(self) -> list[int]:
         """The numbers of the segments that are there."""
         return segments(self._directory)
-
-
-def _record(raw: bytes) -> Record | None:
-    try:
-        return decode(raw) if raw.endswith(b"\n") else None
-    except msgspec.MsgspecError:
-        return None
 
 
 class Problem(NamedTuple):
@@ -228,8 +220,12 @@ class _Check:
             if number not in sizes:
                 self.wrong(number, 0, "this segment is missing")
                 break  # with the next one there may be a million
+        size = sizes.get(head.segment, 0)
+        if size < head.size:
+            what = f"{size} bytes are there, the head counts {head.size}: cut off at the end"
+            self.wrong(head.segment, 0, what)
         more = sum(size for number, size in sizes.items() if number > head.segment)
-        more += max(0, sizes.get(head.segment, 0) - head.size)
+        more += max(0, size - head.size)
         if more:
             what = "that the head does not count: a writer was killed, or somebody else's"
             self.wrong(head.segment, 0, f"{more} bytes at the end {what}")

@@ -18,6 +18,8 @@ from sandbox.errors import InvalidArgument
 __all__ = ["Change", "Draft", "Read", "Source", "checked", "named", "refusal", "shown"]
 
 TEXT_MAX = 1 << 20  # bytes of a patch
+PATCHED_MAX = 4 << 20  # of a file in which lines are looked for
+LINES_MAX = 100_000
 _SEARCH_MAX = 1 << 28  # bytes that are searched for the lines of one patch
 _SHOWN_MAX = 80
 
@@ -114,7 +116,11 @@ class Draft:
 
     def source(self, path: str) -> Source:
         """A file that must be there, to find lines in."""
-        return Source(self.existing(path), path, self)
+        found = self.existing(path)
+        if len(found) > PATCHED_MAX or found.count(b"\n") > LINES_MAX:
+            cause = f"has more than {PATCHED_MAX >> 20} MiB or {LINES_MAX} lines"
+            raise refusal(path, cause, "another content for all of it")
+        return Source(found, path, self)
 
     def changes(self) -> tuple[Change, ...]:
         """What is another than it was, in the order in which it was named."""

@@ -81,7 +81,10 @@ class Edit:
 def _path(path: str) -> str:
     if not isinstance(path, str):
         raise InvalidArgument("path", path, "is no text")
-    return named(os.fsencode(path))
+    try:
+        return named(os.fsencode(path))
+    except UnicodeError:
+        raise InvalidArgument("path", "...", "contains a surrogate") from None
 
 
 def _bytes(data: bytes | str, name: str) -> bytes:

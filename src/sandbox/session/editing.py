@@ -7,22 +7,24 @@ approval, as a command is retried.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.command.verdict import Assessment, Cause, Reason
-from sandbox.denial import Denial
+from sandbox.denial import Denial, Grant
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
-from sandbox.session.approval import Answer, ApprovalRequest, Choice, visible
-from sandbox.session.decide import Action, Decision, Enforced, decide
-from sandbox.session.edit import Edit, planned
-from sandbox.session.escalation import Event, Offer, State, next_state, offer
-from sandbox.session.keys import Key
+from sandbox.session.approval import Answer, ApprovalRequest, Choice, is_only_weaker, visible
+from sandbox.session.decide import Action as Act
+from sandbox.session.decide import Decision, Enforced, decide
+from sandbox.session.edit import Action, Edit, planned
+from sandbox.session.escalation import Event, Offer, State, moved_steps, next_state, offer
+from sandbox.session.judging import grant_lines
 from sandbox.session.perform import Failure, Performed, Written, denial_of, perform, reading
-from sandbox.session.pipeline import Ask, Flow, grant_lines
-from sandbox.session.shown import denial_text, harmless
+from sandbox.session.pipeline import Ask, Do, Flow
+from sandbox.session.shown import denial_text, written_out
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
@@ -58,13 +60,15 @@ class EditResult:
     @property
     def text(self) -> str:
         """For a model: what was done, or why it was not and what would allow it."""
-        lines = [f"{one.change.capitalize()}: {harmless(one.path)}" for one in self.done]
+        lines = [f"{one.change.capitalize()}: {written_out(one.path)}" for one in self.done]
         if self.failure is not None:
-            lines = [f"Not done: {harmless(self.failure.path)}: {harmless(self.failure.cause)}"]
-            lines += [f"Could not be put back: {harmless(path)}" for path in self.left]
+            lines = [
+                f"Not done: {written_out(self.failure.path)}: {written_out(self.failure.cause)}"
+            ]
+            lines += [f"Could not be put back: {written_out(path)}" for path in self.left]
         if self.why:
             lines.append(
-                f"Denied: {harmless(self.why)}" if not self.attempts else harmless(self.why)
+                f"Denied: {written_out(self.why)}" if not self.attempts else written_out(self.why)
             )
         lines += [denial_text(one) for one in self.denials]
         return "\n".join(lines or ["Nothing to be done: that is what is there"])
@@ -75,16 +79,17 @@ def edit_flow(session: Session, edit: Edit) -> Flow[EditResult]:
     turn = _EditTurn(session, edit)
     state = next_state(State.ASSESSED, Event(turn.decision.action))
     if state is State.ASKING:
-        allowed = yield from turn.asked(turn.decision, ())
+        allowed = yield from turn.asked(turn.decision)
         state = next_state(state, Event.APPROVED if allowed else Event.REFUSED)
     if state is State.DENIED:
         return turn.ended()
-    state = next_state(state, turn.run(session.boxes.base))
+    event = yield from turn.run(session.boxes.base)
+    state = next_state(state, event)
     if state is State.OFFERING:
         allowed = yield from turn.offered()
         state = next_state(state, Event.APPROVED if allowed else Event.REFUSED)
     if state is State.RETRYING:
-        turn.run_again()
+        yield from turn.run_again()
     return turn.ended()
 
 
@@ -95,8 +100,8 @@ class _EditTurn:
         self._session, self._edit = session, edit
         self._records = session.recorder()
         self._cwd = session.cwd
-        self._name = f"{edit.action} {edit.path}".rstrip()
-        self._assessment = Assessment.of([Cause(Reason.EDITS, 0, len(self._name))])
+        name = f"edit: {edit.action} {edit.path}".rstrip()
+        self._assessment = Assessment.of([Cause(Reason.EDITS, 0, len(name))])
         self._performed: Performed | None = None
         self._offer: Offer | None = None
         self._denial: Denial | None = None
@@ -104,53 +109,24 @@ class _EditTurn:
         self._attempts = 0
         enforcement = session.boxes.base.enforcement
         self._weaker = session.weaker(enforcement)
-        self.decision = self._decided(session.enforced(enforcement), ())
-        self._records.assessment(f"edit: {self._name}", self._cwd, self._assessment, self.decision)
+        self.decision = self._decided(session.enforced(enforcement))
+        self._records.assessment(name, self._cwd, self._assessment, self.decision)
 
-    def _decided(self, enforced: Enforced, lines: tuple[str, ...]) -> Decision:
-        session = self._session
-        weaker = [one.part for one in self._weaker]
-
-        def decided(trusted: bool) -> Decision:
-            found = session.trust.find_exact(self._key(lines)) if trusted else None
-            return decide(
-                self._assessment,
-                enforced,
-                session.approval,
-                trusted=found.ground if found is not None else None,
-                weaker=weaker,
-                asked_for=", ".join(lines),
-            )
-
-        first = decided(False)
-        return decided(True) if first.action is Action.ASK else first
-
-    def _key(self, lines: tuple[str, ...]) -> Key:
-        """What an answer is remembered for: edits of this kind of this file (or this one patch)."""
-        edit, session = self._edit, self._session
-        what = edit.path or edit.text.decode("utf-8", "backslashreplace")
-        text = f"{edit.action} {what}"
-        programs = ("apply_edit",)
-        return Key(
-            (), (), text, "", programs, self._cwd, session.key_digest, lines, (), False
-        )  # fmt: skip
+    def _decided(self, enforced: Enforced, lines: tuple[str, ...] = ()) -> Decision:
+        """The decision. No edit is approved for longer than it was read."""
+        return decide(
+            self._assessment,
+            enforced,
+            self._session.approval,
+            weaker=[one.part for one in self._weaker],
+            asked_for=", ".join(lines),
+        )
 
     # Asking.
 
-    def asked(self, decision: Decision, lines: tuple[str, ...]) -> Flow[bool]:
-        """Whether somebody allows it; remembered and on record."""
-        session = self._session
-        body = self._edit.text.decode("utf-8", "backslashreplace")
-        request = ApprovalRequest(
-            command=visible(f"{self._name}\n{body}".rstrip()),
-            cwd=visible(self._cwd),
-            verdict=self._assessment.verdict,
-            reasons=(),
-            grounds=decision.grounds,
-            allows=tuple(visible(line) for line in lines),
-            evidence="",
-            offers=(Choice.DENY, Choice.ONCE, Choice.SESSION),
-        )
+    def asked(self, decision: Decision, lines: tuple[str, ...] = ()) -> Flow[bool]:
+        """Whether somebody allows it; on record."""
+        request = self._request(decision, lines)
         self._records.flush()
         began = time.monotonic()
         try:
@@ -159,11 +135,40 @@ class _EditTurn:
             self._records.unanswered(request, error, time.monotonic() - began)
             raise
         self._records.approval(request, answer, time.monotonic() - began)
-        if answer.allows:
-            session.remember(self._key(lines), answer, decision, self._weaker)
-        else:
-            self._why = answer.ground.why
+        if answer.choice is Choice.WEAKER:
+            self._session.trust.accept_weaker(one.part for one in self._weaker)
+        if not answer.allows:
+            self._why = answer.reason
         return answer.allows
+
+    def _request(self, decision: Decision, lines: tuple[str, ...]) -> ApprovalRequest:
+        edit = self._edit
+        offers: tuple[Choice, ...] = (Choice.DENY, Choice.ONCE)
+        if is_only_weaker(decision):
+            offers = (*offers, Choice.WEAKER)
+            lines = tuple(f"{one.part} is not enforced: {one.cause}" for one in self._weaker)
+        details = [] if edit.action is Action.PATCH else [("of the file", edit.path)]
+        if edit.path and self._real() != os.path.join(self._cwd, edit.path):
+            details.append(("which leads to", self._real()))
+        if edit.action is Action.REPLACE_TEXT:
+            details.append((f"the text, {edit.count} times in it", _text(edit.old)))
+        if edit.action is not Action.DELETE:
+            details.append(("with", _text(edit.text)))
+        return ApprovalRequest(
+            command=str(edit.action),
+            cwd=visible(self._cwd),
+            verdict=self._assessment.verdict,
+            reasons=(),
+            grounds=decision.grounds,
+            allows=tuple(visible(line) for line in lines),
+            evidence="",
+            offers=offers,
+            subject="edit",
+            details=tuple((what, visible(text)) for what, text in details),
+        )
+
+    def _real(self) -> str:
+        return os.path.realpath(os.path.join(self._cwd, self._edit.path))
 
     def offered(self) -> Flow[bool]:
         """Whether it may be tried again with what it was refused."""
@@ -172,8 +177,8 @@ class _EditTurn:
         lines = grant_lines(found.grant)
         decision = self._decided(Enforced.OUTSIDE, lines)
         self._records.escalation(Event.DENIAL, found, lines)
-        allowed = decision.action is Action.ALLOW
-        if decision.action is Action.ASK:
+        allowed = decision.action is Act.ALLOW
+        if decision.action is Act.ASK:
             allowed = yield from self.asked(decision, lines)
         elif not allowed:
             self._why = str(decision)
@@ -183,11 +188,29 @@ class _EditTurn:
 
     # Doing.
 
-    def run(self, box: Sandbox) -> Event:
+    def run(self, box: Sandbox) -> Flow[Event]:
         """Does it in a sandbox; what came of it as an event."""
         self._attempts += 1
         self._records.flush()
         self._denial = None
+        with self._session.beside():
+            yield Do(lambda: self._do(box))
+        self._note()
+        if self._denial is None or self._attempts > 1:
+            return Event.END
+        self._offer = offer((self._denial,), box.policy, box.resolved)
+        return Event.DENIAL if self._offer is not None else Event.END
+
+    def _run_granted(self, box: Sandbox) -> Flow[Event]:
+        assert self._offer is not None and self._offer.grant is not None
+        moved = moved_steps(self._offer.grant, box.resolved)
+        if moved:
+            which = ", ".join(grant_lines(Grant(moved)))
+            self._why = f"it could not be tried again: {which} leads elsewhere now"
+            return Event.FAULT
+        return (yield from self.run(box))
+
+    def _do(self, box: Sandbox) -> None:
         try:
             changes = planned(self._edit, reading(box, self._cwd))
         except OSError as error:
@@ -199,13 +222,8 @@ class _EditTurn:
             self._performed = perform(box, changes, self._cwd)
             failure = self._performed.failure
             self._denial = failure.denial if failure is not None else None
-        self._note()
-        if self._denial is None or self._attempts > 1:
-            return Event.END
-        self._offer = offer((self._denial,), box.policy, box.resolved)
-        return Event.DENIAL if self._offer is not None else Event.END
 
-    def run_again(self) -> None:
+    def run_again(self) -> Flow[None]:
         """Does it under the wider policy."""
         assert self._offer is not None
         boxes = self._session.boxes
@@ -215,7 +233,8 @@ class _EditTurn:
             self._why = f"it could not be tried again: {error}"
             return
         try:
-            next_state(State.RETRYING, self.run(box))
+            event = yield from self._run_granted(box)
+            next_state(State.RETRYING, event)
         finally:
             boxes.give_back(box)
 
@@ -242,3 +261,7 @@ class _EditTurn:
             denials=(self._denial,) if self._denial is not None else (),
             attempts=self._attempts,
         )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

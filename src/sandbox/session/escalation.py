@@ -17,13 +17,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox.denial import Denial, DenialKind, Grant
-from sandbox.entries import Access, Layer, denies_of
+from sandbox.entries import Access, Entry, Layer, access_in, denies_of, lookup, put
 from sandbox.errors import SandboxException
+from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["NEXT", "Event", "Offer", "State", "next_state", "offer", "unsandboxed", "widened"]
+__all__ = ["NEXT", "Event", "Offer", "State", "denied_steps", "moved_steps", "next_state", "offer",
+           "settled", "unsandboxed", "widened"]  # fmt: skip
 
 
 class State(StrEnum):
@@ -109,7 +111,7 @@ def offer(
     granted = [one for one in refused if one.grant is not None and _survives(one.grant, resolved)]
     if granted:
         steps = dict.fromkeys(step for one in granted for step in _steps(one))
-        wanted = Grant(_needed(tuple(steps)))
+        wanted = settled(Grant(_needed(tuple(steps), policy)))
         try:
             wider = widened(policy, wanted)
         except SandboxException:  # the policy cannot have it: too many sockets, no such path, ...
@@ -123,13 +125,43 @@ def offer(
     return None
 
 
+def settled(grant: Grant) -> Grant:
+    """A grant of real paths: what is asked about is what will be opened, whatever links say.
+
+    Raises ``InvalidPath``.
+    """
+    return Grant(
+        tuple(
+            (word, os.path.realpath(clean(value)) if word in _PATH_STEPS else value)
+            for word, value in grant.steps
+        )
+    )
+
+
+def moved_steps(grant: Grant, resolved: ResolvedPolicy) -> tuple[tuple[str, object], ...]:
+    """The steps of a settled grant that lead elsewhere in the policy that was made of it.
+
+    A link that was put in the place of a granted directory since somebody was asked, say.
+    """
+    table = resolved.table()
+    return tuple(
+        (word, value)
+        for word, value in grant.steps
+        if (word == "write" and lookup(table, str(value)) is not Access.WRITE)
+        or (word == "read" and lookup(table, str(value)) is Access.DENY)
+        or (word == "unix-socket" and value not in resolved.sockets)
+    )
+
+
 def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
     """The policy with a grant; what it denies stays denied, whatever the grant says.
 
     Raises what the policy's own functions raise.
     """
     wider = grant.apply(policy)
-    kept = tuple(dict.fromkeys([*wider.within, *_denials_of(policy)]))
+    kept = tuple(
+        dict.fromkeys([*wider.within, *(_with(one, grant) for one in _denials_of(policy))])
+    )
     return replace(wider, allow_secrets=policy.allow_secrets, within=kept)
 
 
@@ -148,8 +180,23 @@ def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
     )
 
 
+def _with(layer: Layer, grant: Grant) -> Layer:
+    """A list of what is denied, in which a grant lifts what it may: protected names by name."""
+    for word, value in grant.steps:
+        if word == "write" and access_in(layer, {}, clean(value)) is Access.WRITE:
+            layer = put(layer, Entry(value, Access.WRITE))
+    return layer
+
+
 def _denials_of(policy: SandboxPolicy) -> tuple[Layer, ...]:
-    return tuple(kept for kept in map(denies_of, policy.layers) if kept)
+    return tuple(kept for kept in map(_denied_in, policy.layers) if kept)
+
+
+def _denied_in(layer: Layer) -> Layer:
+    """What a layer denies; also ``/``, where an entry says so: then all but its other entries."""
+    kept = denies_of(layer)
+    is_all = any(entry.path == "/" and entry.access is Access.DENY for entry in layer)
+    return (Entry("/", Access.DENY), *kept[1:]) if is_all else kept
 
 
 def _steps(denial: Denial) -> tuple[tuple[str, object], ...]:
@@ -157,32 +204,62 @@ def _steps(denial: Denial) -> tuple[tuple[str, object], ...]:
     return denial.grant.steps
 
 
-def _needed(steps: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
-    """Steps without those that others include: writing a path is reading it, and what is below."""
-    written = [str(value) for word, value in steps if word == "write"]
+def _needed(
+    steps: tuple[tuple[str, object], ...], policy: SandboxPolicy
+) -> tuple[tuple[str, object], ...]:
+    """Steps without those that others include: writing a path is reading it, and what is below.
 
-    def is_included(word: str, value: object) -> bool:
-        path = str(value)
-        if word == "read" and path in written:
-            return True
-        return word in ("read", "write") and any(
-            path != above and path.startswith(above.rstrip("/") + "/") for above in written
+    Not what an entry of the policy, or a protected name, takes out of what is below.
+    """
+    granted = [(word, str(value)) for word, value in steps if word in ("read", "write")]
+
+    def is_included(word: str, path: str) -> bool:
+        return any(
+            (other, above) != (word, path)
+            and (other == "write" or word == "read")
+            and below(path, above)
+            and not _is_apart(word, path, above, policy)
+            for other, above in granted
         )
 
-    return tuple(step for step in steps if not is_included(*step))
+    return tuple(
+        (word, value)
+        for word, value in steps
+        if word not in ("read", "write") or not is_included(word, str(value))
+    )
+
+
+def _is_apart(word: str, path: str, above: str, policy: SandboxPolicy) -> bool:
+    """Whether something between decides about a path below one that is granted."""
+    if word == "write" and not set(path[len(above) :].split("/")).isdisjoint(policy.protected):
+        return True
+    less = (Access.DENY, Access.READ) if word == "write" else (Access.DENY,)
+    return any(
+        entry.access in less and below(path, entry.path) and below(entry.path, above)
+        for layer in policy.layers
+        for entry in layer
+        if entry.path and entry.path != above
+    )
+
+
+def denied_steps(grant: Grant, resolved: ResolvedPolicy) -> tuple[tuple[str, object], ...]:
+    """The steps of a grant that no approval gives: what is denied by name, or a place of secrets.
+
+    ``resolved``: the policy that is to have it, with real paths.
+    """
+    return tuple(
+        (word, value)
+        for word, value in grant.steps
+        if word == "allow-secret"
+        or (word in _PATH_STEPS and _lies_in_denied(clean(value), resolved))
+    )
 
 
 def _survives(grant: Grant, resolved: ResolvedPolicy) -> bool:
     """Whether all of a grant is there, and nothing of it denied, or a secret."""
-    return all(
-        word != "allow-secret" and (word not in _PATH_STEPS or _can_be_had(str(value), resolved))
-        for word, value in grant.steps
-    )
-
-
-def _can_be_had(path: str, resolved: ResolvedPolicy) -> bool:
     # What is missing cannot be granted: a protected name that does not exist yet, say.
-    return os.path.exists(path) and not _lies_in_denied(path, resolved)
+    is_there = all(os.path.exists(v) for word, v in grant.steps if word in _PATH_STEPS)
+    return is_there and not denied_steps(grant, resolved)
 
 
 def _is_denied(denial: Denial, resolved: ResolvedPolicy) -> bool:

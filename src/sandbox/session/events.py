@@ -52,6 +52,8 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="event"):
     - ``seq``: its number, from 1 over the whole log. ``prev``: SHA-256, in hexadecimal digits, of
       the line before with its newline; 64 zeros in the first. Both are the log's to fill in.
     - ``time``: when it was made, in seconds of UTC since 1970. ``session``: of which session.
+    - ``mode``: the session's, as a person knows it; in ``spawn`` that of the command. Empty where
+      there is no session behind it.
     - ``call``: which tool call of the session, from 1; 0 for none.
     - ``escaped``: whether the texts of the line are (``session.lines``); false in what was read.
     """
@@ -60,6 +62,7 @@ class Record(Struct, frozen=True, kw_only=True, tag_field="event"):
     prev: str = ""
     time: float = msgspec.field(default_factory=time.time)
     session: str
+    mode: Mode | Literal[""] = ""
     call: int = 0
     escaped: bool = False
 
@@ -135,7 +138,7 @@ class ApprovalRecord(Record, frozen=True, kw_only=True, tag="approval"):
     """
 
     who: str
-    answer: Literal["once", "session", "prefix", "always", "deny"]
+    answer: Literal["once", "session", "prefix", "always", "weaker", "deny"]
     why: str = ""
     seconds: float
     reasons: list[str]

@@ -41,22 +41,26 @@ def encode(record: Record) -> tuple[bytes, bytes]:
         body = _encoder.encode(record)
     except UnicodeEncodeError:
         body = _encoder.encode({**_mapped(msgspec.to_builtins(record), _escape), "escaped": True})
-    if not body.isascii() and not (text := body.decode()).isprintable():
-        body = "".join([c if c.isprintable() else _unit(c) for c in text]).encode()
+    if b"\x7f" in body or not body.isascii():  # JSON escapes the other control characters itself
+        text = body.decode()
+        if not text.isprintable():
+            body = "".join([c if c.isprintable() else _unit(c) for c in text]).encode()
     if len(body) > LINE_MAX - 128:  # the number and the digest are still to come
         raise InvalidArgument("record", len(body), f"more than {LINE_MAX} bytes")
     kind = type(record)
     return _STARTS[kind], body[_CUTS[kind] :]
 
 
-def decode(line: bytes) -> Record:
-    """The record of a line. Raises ``msgspec.MsgspecError`` for what is none."""
-    record: Record = _decoder.decode(line)
-    if not record.escaped:
-        return record
-    plain = _mapped(msgspec.to_builtins(record), _unescape)
-    back: Record = msgspec.convert({**plain, "escaped": False}, _ANY)
-    return back
+def decode(line: bytes) -> Record | None:
+    """The record of a line; None for what is none, whatever it is."""
+    try:
+        record: Record = _decoder.decode(line)
+        if record.escaped:
+            plain = _mapped(msgspec.to_builtins(record), _unescape)
+            record = msgspec.convert({**plain, "escaped": False}, _ANY)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # the last for a deep nesting
+        return None
+    return record
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

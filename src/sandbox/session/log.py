@@ -18,7 +18,7 @@ import time
 import weakref
 from contextlib import suppress
 from hashlib import sha256
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from sandbox.errors import InvalidArgument, RecordsLost, Unavailable
 from sandbox.locks import ForkLock
@@ -65,14 +65,16 @@ class Log:
     def __init__(
         self, directory: str | None = None, *, fsync: Fsync = "session", rotate: int = _ROTATE
     ) -> None:
+        self._forget()
         if rotate < 1:
             raise InvalidArgument("rotate", rotate, "less than one byte")
+        if fsync not in get_args(Fsync):
+            raise InvalidArgument("fsync", fsync, f"none of {', '.join(get_args(Fsync))}")
         self.directory = os.path.abspath(directory or default_directory())
         self._fsync, self._rotate = fsync, rotate
         self._lock = ForkLock()
         self._lost: tuple[str, str] | None = None  # why, and how to mend it
         self._head, self._wrote = EMPTY, False
-        self._forget()
         try:
             self._open()
         except (OSError, Wrong) as error:
@@ -250,7 +252,7 @@ class Log:
             while written < len(data):  # the next one fails, and says why
                 written += os.write(self._segment_file, data[written:])
             if self._fsync == "record":
-                os.fdatasync(self._segment_file)
+                _to_disk(self._segment_file)
             self._write_head(Head(count, segment, size + len(data), last))
         except (OSError, Wrong):
             os.ftruncate(self._segment_file, size)
@@ -296,6 +298,11 @@ class Log:
                 missing=missing,
             )
         )
+
+
+def _to_disk(number: int) -> None:
+    # macOS has no fdatasync.
+    getattr(os, "fdatasync", os.fsync)(number)
 
 
 def _said(error: Exception) -> str:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 
-import msgspec
-
 from sandbox.session.lines import LINE_MAX, decode
 from sandbox.session.segments import Head, segment_name
 
-__all__ = ["Wrong", "count_behind", "follows", "go_on_after_gap"]
+__all__ = ["Wrong", "count_behind", "go_on_after_gap"]
 
 _BEHIND_MAX = 2 * LINE_MAX
 
@@ -22,13 +20,10 @@ class Wrong(Exception):
     """The log is not as its head says, and no writer leaves it so; the text says what."""
 
 
-def follows(line: bytes, number: int, last: bytes) -> bool:
+def _follows(line: bytes, number: int, last: bytes) -> bool:
     """Whether a line is the record with this number, behind the line with that digest."""
-    try:
-        record = decode(line)
-    except msgspec.MsgspecError:
-        return False
-    return (record.seq, record.prev) == (number, last.decode())
+    record = decode(line)
+    return record is not None and (record.seq, record.prev) == (number, last.decode())
 
 
 def count_behind(segment: int, head: Head, size: int) -> tuple[Head, int, bytes]:
@@ -44,7 +39,7 @@ def count_behind(segment: int, head: Head, size: int) -> tuple[Head, int, bytes]
     count, last = head.records, head.last
     for line in (whole + newline).split(b"\n")[:-1]:
         count += 1
-        if not follows(line + b"\n", count, last):
+        if not _follows(line + b"\n", count, last):
             raise Wrong(f"somebody else's line stands in {segment_name(head.segment)}")
         last = sha256(line + b"\n").hexdigest().encode()
     if half:

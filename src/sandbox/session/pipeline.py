@@ -9,36 +9,26 @@ on record when somebody is asked, and a command before it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from sandbox.command.assess import assess_command_safety
-from sandbox.command.git import HELPERS_OFF
-from sandbox.command.verdict import Verdict
-from sandbox.denial import Denial
-from sandbox.errors import SandboxException
+from sandbox.denial import Denial, Grant
+from sandbox.errors import InvalidPath, SandboxException, SandboxLost
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.request import RunOptions
 from sandbox.result import Result
-from sandbox.session.approval import Answer, ApprovalRequest, request_of
-from sandbox.session.decide import Action, Decision, Enforced, Ground, decide
-from sandbox.session.escalation import (
-    Event,
-    Offer,
-    State,
-    next_state,
-    offer,
-    unsandboxed,
-    widened,
-)
-from sandbox.session.keys import NO_SANDBOX, Key, key_of
-from sandbox.session.values import ToolCall, ToolResult
+from sandbox.session.approval import Answer, ApprovalRequest
+from sandbox.session.decide import Action, Decision, Enforced
+from sandbox.session.escalation import Event, Offer, State, moved_steps, next_state, offer
+from sandbox.session.judging import Judged, grant_lines
+from sandbox.session.keys import NO_SANDBOX
+from sandbox.session.values import Status, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
 
-__all__ = ["Ask", "Flow", "Run", "flow", "grant_lines"]
+__all__ = ["Ask", "Do", "Flow", "Run", "flow"]
 
 _MESSAGE_ONLY = (
     "That it was refused is known only from what the command printed, which it can make up."
@@ -60,126 +50,55 @@ class Run(NamedTuple):
     how: RunOptions
 
 
+class Do(NamedTuple):
+    """Something that takes a while without waiting for a command; what it returns is to be sent."""
+
+    act: Callable[[], Any]
+
+
 T = TypeVar("T")
-Flow = Generator[Ask | Run, Any, T]
+Flow = Generator[Ask | Run | Do, Any, T]
 
 
 def flow(session: Session, call: ToolCall) -> Flow[ToolResult]:
     """The steps of one call. Raises as ``process_exec_tool_call``."""
     turn = _Turn(session, call)
-    state = next_state(State.ASSESSED, Event(turn.decision.action))
+    judged = turn.judged
+    state = next_state(State.ASSESSED, Event(judged.decision.action))
     if state is State.ASKING:
-        answer = yield from turn.asked(turn.decision, turn.permissions, turn.allows())
+        answer = yield from turn.asked(judged.decision, judged.permissions, judged.allows())
         state = next_state(state, Event.APPROVED if answer.allows else Event.REFUSED)
     if state is State.DENIED:
         return turn.denied()
-    event = yield from turn.run(turn.policy, 1)
+    event = yield from turn.run(judged.policy, judged.grant, 1)
     state = next_state(state, event)
     if state is State.OFFERING:
         approved = yield from turn.offered()
         state = next_state(state, Event.APPROVED if approved else Event.REFUSED)
     if state is State.RETRYING:
         assert turn.offer is not None
-        event = yield from turn.run(turn.offer.policy, 2)
+        event = yield from turn.run(turn.offer.policy, turn.offer.grant, 2)
         next_state(state, event)
     return turn.ended()
 
 
 class _Turn:
-    """One call on its way. Made, it is assessed and decided about."""
+    """One call on its way."""
 
     def __init__(self, session: Session, call: ToolCall) -> None:
         self._session, self._call = session, call
         self._records = session.recorder()
-        self._cwd = session.directory(call.cwd)
-        self._env: dict[str, str] = dict(call.env or {})
-        self.policy = session.policy
-        self._enforcement = session.boxes.base.enforcement
-        self._weaker = session.weaker(self._enforcement)
-        self.permissions: tuple[str, ...] = ()
-        self._ask_more()
+        self.judged = Judged(session, call)
         self.offer: Offer | None = None
+        self._permissions = self.judged.permissions
         self._result: Result | None = None
         self._error: SandboxException | None = None
         self._attempts = 0
         self._why = self._not_retried = ""
-        self._assess()
-        self._records.assessment(call.command, self._cwd, self.assessment, self.decision)
-
-    def _ask_more(self) -> None:
-        """The policy and permissions of a call that asks for more than the session's."""
-        if self._call.unsandboxed:
-            self._leave()
-        elif self._call.grant is not None:
-            self.policy = widened(self.policy, self._call.grant)
-            self.permissions = grant_lines(self._call.grant)
-
-    def _leave(self) -> None:
-        self.policy = unsandboxed(self._session.policy)
-        self.permissions = (NO_SANDBOX,)
-
-    def _assess(self) -> None:
-        session, call = self._session, self._call
-        asks_more = bool(self.permissions)
-        enforced = session.enforced(self._enforcement, asks_more)
-        confined = enforced is Enforced.FULL and not session.policy.unconfined
-        context = session.context(self._env, helpers_off=confined)
-        self.assessment = assess_command_safety(call.command, context)
-        if confined and self.assessment.verdict is Verdict.SAFE and "git" in str(call.command):
-            self._env.update(HELPERS_OFF)  # what the promise of the context rests on
-        self._context = context
-        if self.assessment.verdict is Verdict.UNSANDBOXED and session.may_leave and not asks_more:
-            self._leave()
-        self.decision = self._decided(enforced, self.permissions)
-        if call.unsandboxed and not session.may_leave and not session.policy.unconfined:
-            self.decision = session.refusal_to_leave(self.decision)
-
-    def _decided(
-        self, enforced: Enforced, permissions: Sequence[str], *, memory: bool = True
-    ) -> Decision:
-        """The decision; what was approved before is looked at only where somebody would be asked.
-
-        ``memory``: whether it counts at all.
-        """
-        session = self._session
-
-        def decided(trusted: Ground | None) -> Decision:
-            return decide(
-                self.assessment,
-                enforced,
-                session.approval,
-                may_leave=session.may_leave,
-                trusted=trusted,
-                weaker=[one.part for one in self._weaker],
-                asked_for=", ".join(permissions),
-            )
-
-        first = decided(None)
-        if first.action is not Action.ASK or not memory:
-            return first
-        found = session.trust.find(self._key(permissions), self.assessment, self._context)
-        return first if found is None else decided(found.ground)
-
-    def _key(self, permissions: Sequence[str]) -> Key:
-        """What an answer would be remembered for: variables of the call are part of it."""
-        session = self._session
-        return key_of(
-            self._call.command,
-            self._context,
-            cwd=self._cwd,
-            policy=session.key_digest,
-            permissions=(*permissions, *session.marks(self._call.env)),
-        )
+        judged = self.judged
+        self._records.assessment(call.command, judged.cwd, judged.assessment, judged.decision)
 
     # Asking.
-
-    def allows(self) -> list[str]:
-        """What would be allowed beside the command itself, a line each."""
-        if self.decision.enforced is Enforced.OUTSIDE:
-            return list(self.permissions)
-        if self.decision.enforced is Enforced.WEAKER:
-            return [f"{one.part} is not enforced: {one.cause}" for one in self._weaker]
-        return []
 
     def asked(
         self,
@@ -189,16 +108,8 @@ class _Turn:
         evidence: str = "",
     ) -> Flow[Answer]:
         """Somebody's answer to a decision that asks; it is remembered and on record."""
-        session, key = self._session, self._key(permissions)
-        request = request_of(
-            self._call.command,
-            self.assessment,
-            decision,
-            key,
-            allows=allows,
-            evidence=" ".join(filter(None, (evidence, self._justified()))),
-            persistent=session.trust_file is not None,
-        )
+        key = self.judged.key(permissions)
+        request = self.judged.request(decision, key, allows, evidence)
         self._records.flush()
         began = time.monotonic()
         try:
@@ -207,24 +118,19 @@ class _Turn:
             self._records.unanswered(request, error, time.monotonic() - began)
             raise
         self._records.approval(request, answer, time.monotonic() - began)
-        if answer.allows:
-            session.remember(key, answer, decision, self._weaker)
-        else:
-            said = answer.why if answer.why != answer.ground.why else ""
-            self._why = f"{answer.ground.why}: {said}" if said else answer.ground.why
+        answer = self._session.remember(key, answer, self.judged.weaker)
+        if not answer.allows:
+            self._why = answer.reason
         return answer
-
-    def _justified(self) -> str:
-        said = self._call.justification
-        return f"The agent says: {said}" if said else ""
 
     def offered(self) -> Flow[bool]:
         """Whether the command may be retried with what it was refused."""
         found = self.offer
         assert found is not None
-        lines = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
+        more = grant_lines(found.grant) if found.grant is not None else (NO_SANDBOX,)
+        lines = tuple(dict.fromkeys((*self._permissions, *more)))  # what the call has it keeps
         # No rule and no memory answers for what a command can have made up.
-        decision = self._decided(Enforced.OUTSIDE, lines, memory=found.certain)
+        decision = self.judged.decided(Enforced.OUTSIDE, lines, memory=found.certain)
         self._records.escalation(Event.DENIAL, found, lines)
         approved = decision.action is Action.ALLOW
         if decision.action is Action.ASK:
@@ -233,51 +139,60 @@ class _Turn:
             approved, self._not_retried = answer.allows, self._why
         elif not approved:
             self._not_retried = str(decision)
-        self.permissions = lines
+        self._permissions = lines
         event = Event.APPROVED if approved else Event.REFUSED
         self._records.escalation(event, found, lines)
         return approved
 
     # Running.
 
-    def run(self, policy: SandboxPolicy, attempt: Literal[1, 2]) -> Flow[Event]:
-        """Runs it once; what came of it as an event."""
-        session, call = self._session, self._call
+    def run(
+        self, policy: SandboxPolicy, grant: Grant | None, attempt: Literal[1, 2]
+    ) -> Flow[Event]:
+        """Runs it once, with a grant; what came of it as an event."""
         self._attempts = attempt
-        how: RunOptions = {"cwd": self._cwd, "timeout": call.timeout}
-        if self._env:
-            how["env"] = self._env
-        if call.input is not None:
-            how["input"] = call.input
+        boxes = self._session.boxes
         try:
-            box = session.boxes.take(policy)
+            box = boxes.take(policy)
         except SandboxException as error:
             return self._over(None, error)
+        try:
+            moved = moved_steps(grant, box.resolved) if grant is not None else ()
+            if moved:
+                which = ", ".join(grant_lines(Grant(moved)))
+                cause = "leads elsewhere than when it was asked about"
+                return self._over(None, InvalidPath(which, cause))
+            return (yield from self._run_in(box))
+        finally:
+            boxes.give_back(box)
+
+    def _run_in(self, box: Sandbox) -> Flow[Event]:
+        session, judged, command = self._session, self.judged, self._call.command
         seen = session.look(box)
         try:
-            names, _ = box.variables(self._env or None)
-            known = self._enforcement if box is session.boxes.base else box.enforcement
+            names, _ = box.variables(judged.env)
+            known = judged.enforcement if box is session.boxes.base else box.enforcement
             self._records.spawn(
-                call.command, self._cwd, box, known, names, attempt, self.permissions
+                command, judged.cwd, box, known, names, self._attempts, self._permissions
             )
             self._records.flush()
             try:
-                result = yield Run(box, call.command, how)
+                result = yield Run(box, command, judged.how)
             except SandboxException as error:
                 event = self._over(None, error)
-            except BaseException as error:  # whoever waited for it went away, and so it was ended
-                self._records.cut_short(error, seen.changes() if seen is not None else None)
+            except BaseException as error:  # of the caller: it interrupts, or takes no output
+                self._records.exit(None, error)
                 raise
             else:
                 self._over(result, None)
                 event = self._may_go_on(box, result)
-            if seen is not None:
-                self._records.files(seen.changes())
+            finally:
+                if seen is not None:
+                    self._records.files(seen.changes())
+                self._records.flush()
         finally:
             if seen is not None:
                 seen.close()
-            session.boxes.give_back(box)
-        self._records.flush()
         return event
 
     def _over(self, result: Result | None, error: SandboxException | None) -> Event:
@@ -292,9 +207,7 @@ class _Turn:
         """Whether it is over, or somebody could allow it more."""
         if result.ok or self._attempts > 1:
             return Event.END
-        session = self._session
-        left = NO_SANDBOX in self.permissions
-        may_leave = session.may_leave and not left
+        may_leave = self._session.may_leave and NO_SANDBOX not in self._permissions
         self.offer = offer(result.denials, box.policy, box.resolved, may_leave=may_leave)
         return Event.DENIAL if self.offer is not None else Event.END
 
@@ -303,39 +216,28 @@ class _Turn:
     def denied(self) -> ToolResult:
         """It did not run."""
         self._records.flush()
-        why = self._why or str(self.decision)
-        return self._told("denied", why)
+        return self._told("denied", self._why or str(self.judged.decision))
 
     def ended(self) -> ToolResult:
         """It ran, or was to."""
         self._records.flush()
-        if self._error is not None and self._result is None:
-            return self._told("not-started", str(self._error))
-        return self._told("ran")
+        if self._result is not None:
+            return self._told("ran")
+        status: Status = "lost" if isinstance(self._error, SandboxLost) else "not-started"
+        return self._told(status, str(self._error))
 
-    def _told(self, status: Any, why: str = "") -> ToolResult:
+    def _told(self, status: Status, why: str = "") -> ToolResult:
         result = self._result
+        known: tuple[Denial, ...] = getattr(self._error, "denials", ())
         return ToolResult(
             call=self._records.call,
             status=status,
-            decision=self.decision,
-            assessment=self.assessment,
+            decision=self.judged.decision,
+            assessment=self.judged.assessment,
             result=result,
             error=self._error,
             why=why,
             attempts=self._attempts,
-            denials=_known(result, self._error),
+            denials=result.denials if result is not None else known,
             not_retried=self._not_retried,
         )
-
-
-def grant_lines(grant: Any) -> tuple[str, ...]:
-    """Each step of a grant in words: what approvals are remembered by and people are shown."""
-    return tuple(f"{word} {value}" for word, value in grant.steps)
-
-
-def _known(result: Result | None, error: SandboxException | None) -> tuple[Denial, ...]:
-    if result is not None:
-        return result.denials
-    found: tuple[Denial, ...] = getattr(error, "denials", ())
-    return found

@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import threading
-import unicodedata
 from collections.abc import Iterator
 from typing import IO
 
@@ -24,11 +23,13 @@ _LINES_MAX = 100  # of a question: what a person has not read, nobody approved
 _REASONS_MAX = 8
 _PART_MAX = 160  # characters of a part, which stands in the command, too
 _BAR = "  | "
+_QUESTIONS = {"command": "may this command run?", "edit": "may this edit be made?"}
 _KEYS = {
     Choice.ONCE: ("y", "yes, this once"),
     Choice.SESSION: ("s", "yes, and exactly this until the session ends"),
     Choice.PREFIX: ("p", "yes, and all that begins with it, until the session ends: "),
     Choice.ALWAYS: ("a", "yes, and exactly this in later sessions, too"),
+    Choice.WEAKER: ("w", "yes, and until the session ends whatever it asks about for this reason"),
     Choice.DENY: ("n", "no"),
 }
 
@@ -106,23 +107,29 @@ def _asked(request: ApprovalRequest, keys: IO[str], screen: IO[str]) -> Answer:
 
 def _question(request: ApprovalRequest, width: int) -> Iterator[str]:
     """All that a person has to know, in lines."""
-    yield "sandbox: may this command run?"
+    yield f"sandbox: {_QUESTIONS[request.subject]}"
     yield from _folded(request.command, width)
+    for what, text in request.details:
+        yield f"sandbox: {what}"
+        yield from _folded(text, width)
     yield "sandbox: in"
     yield from _folded(request.cwd, width)
     yield "sandbox: it is asked about because"
     for ground in request.grounds:
         yield from _folded(str(ground), width)
-    yield f"sandbox: the command is {request.verdict}"
+    yield f"sandbox: the {request.subject} is {request.verdict}"
     for one in request.reasons[:_REASONS_MAX]:  # the strictest come first
         part = one.part if len(one.part) <= _PART_MAX else f"{one.part[:_PART_MAX]}..."
         yield from _folded(f"{one.why}: {part}", width)
     yield "sandbox: allowed would be"
-    for line in request.allows or ("this command, confined by the policy",):
+    for line in request.allows or (f"this {request.subject}, confined by the policy",):
         yield from _folded(line, width)
     if request.evidence:
         yield "sandbox: of this is known"
         yield from _folded(request.evidence, width)
+    if request.justification:
+        yield "sandbox: the agent says"
+        yield from _folded(request.justification, width)
     for choice in request.offers:
         key, meaning = _KEYS[choice]
         yield f"  {key}  {meaning}"
@@ -136,7 +143,8 @@ def _folded(text: str, width: int) -> Iterator[str]:
     for line in text.split("\n"):
         start = used = 0
         for at, character in enumerate(line):
-            size = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            # Terminals disagree on how wide what is not ASCII is: never wider than this.
+            size = 1 if character.isascii() else 2
             if used + size > room:
                 yield _BAR + line[start:at]
                 start, used = at, 0

@@ -68,15 +68,21 @@ def mode_in(policy: SandboxPolicy, workspace: str) -> Mode:
 class Recorder:
     """The records of one call; without a log it gathers none.
 
-    ``policy``, ``workspace``: of the session.
+    ``mode``, ``policy``, ``workspace``: of the session.
     """
 
     def __init__(
-        self, log: Log | None, session: str, call: int, policy: SandboxPolicy, workspace: str
+        self,
+        log: Log | None,
+        session: str,
+        mode: Mode,
+        call: int,
+        policy: SandboxPolicy,
+        workspace: str,
     ) -> None:
         self._log, self.call = log, call
         self._policy, self._workspace = policy, workspace
-        self._about: dict[str, Any] = {"session": session, "call": call}
+        self._about: dict[str, Any] = {"session": session, "mode": mode, "call": call}
         self._gathered: list[Record] = []
 
     def flush(self) -> None:
@@ -122,7 +128,7 @@ class Recorder:
 
     def unanswered(self, request: ApprovalRequest, error: BaseException, seconds: float) -> None:
         """Somebody was asked, and whoever waited for the answer went away. Written at once."""
-        answer = Answer(Choice.DENY, "nobody", f"nobody waits for an answer: {_went(error)}")
+        answer = Answer(Choice.DENY, "nobody", f"nobody waits for an answer ({_said(error)})")
         self.approval(request, answer, seconds)
         self.flush()
 
@@ -148,7 +154,7 @@ class Recorder:
         box: Sandbox,
         enforcement: Enforcement,
         names: Sequence[str],
-        attempt: Literal[1, 2],
+        attempt: int,
         permissions: Sequence[str],
     ) -> None:
         """A command is about to be started."""
@@ -160,21 +166,20 @@ class Recorder:
             rights = "unsandboxed"
         self._gathered.append(
             SpawnRecord(
-                **self._about,
+                **{**self._about, "mode": mode_in(box.policy, self._workspace)},
                 argv=[os.fsdecode(word) for word in encode_words(command)],
                 cwd=cwd,
                 policy=digest_in_records(box.policy),
-                mode=mode_in(box.policy, self._workspace),
                 isolation=enforcement.isolation,
                 weaker=[one.part for one in enforcement.weaker],
                 environment=list(names),
-                attempt=attempt,
+                attempt=2 if attempt == 2 else 1,
                 permissions=rights,
             )
         )
 
-    def exit(self, result: Result | None, error: SandboxException | None) -> None:
-        """A command ended, or did not start."""
+    def exit(self, result: Result | None, error: BaseException | None) -> None:
+        """A command ended, did not start, or was ended as its caller raised something."""
         if self._log is None:
             return
         if result is None:
@@ -183,7 +188,7 @@ class Recorder:
                 ExitRecord(
                     **self._about,
                     returncode=None,
-                    error=f"{type(error).__name__}: {error}",
+                    error=_said(error),
                     denied=len(denials),
                     denials=[DenialRow.of(one) for one in denials[:_DENIALS_MAX]],
                 )
@@ -206,16 +211,6 @@ class Recorder:
                 denials=[DenialRow.of(one) for one in result.denials[:_DENIALS_MAX]],
             )
         )
-
-    def cut_short(self, error: BaseException, found: FileChanges | None) -> None:
-        """Whoever waited for a command went away, and it was ended with them. Written at once."""
-        if self._log is None:
-            return
-        said = f"ended before its end, as nobody waits for it: {_went(error)}"
-        self._gathered.append(ExitRecord(**self._about, returncode=None, error=said))
-        if found is not None:
-            self.files(found)
-        self.flush()
 
     def files(self, found: FileChanges) -> None:
         """What a command created, changed and deleted below the roots."""
@@ -245,10 +240,13 @@ class Recorder:
         )
 
 
-def _went(error: BaseException) -> str:
-    """Why somebody waits no longer: cancelled, interrupted, or an error of the caller's own."""
-    said = type(error).__name__
-    return f"{said}: {error}" if str(error) else said
+def _said(error: BaseException | None) -> str:
+    """What went wrong; of a caller's own exceptions only the kind: what they say may be data."""
+    kind = type(error).__name__
+    if isinstance(error, SandboxException):
+        return f"{kind}: {error}"
+    says = "" if isinstance(error, Exception) or not str(error) else f": {error}"
+    return f"interrupted: {kind}{says}"
 
 
 def _file(size: int | None, sha256: str) -> FileRow | None:

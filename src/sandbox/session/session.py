@@ -12,31 +12,31 @@ import hmac
 import os
 import pwd
 import secrets
-import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sandbox.command.context import Context
 from sandbox.command.rules import Rules
-from sandbox.errors import InvalidArgument
+from sandbox.entries import Access, Entry
+from sandbox.errors import InvalidArgument, SandboxException
 from sandbox.live import Sandbox
+from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
 from sandbox.profile.compose import mode_of
 from sandbox.profile.load import check_paths, load
 from sandbox.profile.values import ApprovalMode, Mode, Profile
-from sandbox.request import existing_directory, working_directory
+from sandbox.request import existing_directory, input_bytes, working_directory
 from sandbox.result import Enforcement, Weaker
 from sandbox.session.approval import Answer, ApprovalRequest, Choice
 from sandbox.session.approvers import Approver, AsyncApprover, approver_of
 from sandbox.session.boxes import Boxes
 from sandbox.session.decide import (
-    Action,
-    Because,
-    Decision,
     Enforced,
     Ground,
     enforced_of,
@@ -48,6 +48,7 @@ from sandbox.session.log import Log
 from sandbox.session.recorder import Recorder, digest_in_records, mode_in
 from sandbox.session.trust import Trust
 from sandbox.session.trustfile import TrustFile
+from sandbox.session.values import ToolCall
 from sandbox.session.watching import Look, Watching, roots_of
 from sandbox.version import __version__
 
@@ -73,7 +74,8 @@ class Session:
       path. With None nothing outlives the session.
     - ``changes``: whether it is recorded which files each command created, changed and deleted.
 
-    Threads may share a session, and its calls run at the same time. Raises ``PolicyError`` and
+    Threads may share a session, and its calls run at the same time; in a forked child it is one of
+    its own, with what was approved before. Raises ``PolicyError`` and
     ``HostError`` as ``Sandbox`` does, ``Unavailable`` where there can be no log.
     """
 
@@ -96,7 +98,7 @@ class Session:
         self.cwd = self.workspace
         self._closed = False
         self._calls = 0
-        self._lock = threading.Lock()
+        self._lock, self._pid = ForkLock(), os.getpid()
         self.trust_file = _trust_file(trust_file, self.workspace)
         self._secret = self.trust_file.secret if self.trust_file else secrets.token_bytes(32)
         self.trust = Trust(self.workspace, self.trust_file)
@@ -126,7 +128,7 @@ class Session:
 
         ``why``: for the record. Raises ``RecordsLost``.
         """
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 return
             self._closed = True
@@ -134,8 +136,8 @@ class Session:
         self.trust.clear()
         if self._watching is not None:
             self._watching.close()
-        if self.log is not None:
-            self.log.append(EndRecord(session=self.id, calls=self._calls, why=why))
+        if self.log is not None and self._pid == os.getpid():
+            self.log.append(EndRecord(session=self.id, mode=self.mode, calls=self._calls, why=why))
             self.log.sync()
 
     @property
@@ -143,7 +145,7 @@ class Session:
         """Whether it was closed, or its records were lost."""
         return self._closed or (self.log is not None and self.log.is_lost)
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """The mode as a person knows it; never less than the policy comes to."""
         return max(self.profile.mode, mode_in(self.policy, self.workspace), key=_MODES.index)
@@ -165,15 +167,25 @@ class Session:
 
     def recorder(self) -> Recorder:
         """For one call, which is counted. Raises ``InvalidArgument`` for a closed session."""
-        with self._lock:
+        with self._lock.held:
             if self._closed:
                 raise InvalidArgument("session", self.id, "was closed")
+            if self._pid != os.getpid():
+                self._go_on_in_child()
             self._calls += 1
-            return Recorder(self.log, self.id, self._calls, self.policy, self.workspace)
+            return Recorder(self.log, self.id, self.mode, self._calls, self.policy, self.workspace)
+
+    def _go_on_in_child(self) -> None:
+        """After a fork it is a session of its own: numbers of calls are not given twice."""
+        self.id, self._calls, self._pid = secrets.token_hex(8), 0, os.getpid()
+        if self._watching is not None:
+            self._watching = Watching()
+        if self.log is not None:
+            self.log.append(self._begun())
 
     def directory(self, cwd: str | None) -> str:
-        """Where a call runs."""
-        return self.cwd if cwd is None else os.path.join(self.cwd, cwd)
+        """Where a call runs: without links, so that what was approved there stays there."""
+        return self.cwd if cwd is None else _real(os.path.join(self.cwd, cwd))
 
     def weaker(self, enforcement: Enforcement) -> tuple[Weaker, ...]:
         """The parts that are weaker, and that nobody took so."""
@@ -207,21 +219,36 @@ class Session:
         """The session's policy in what approvals are remembered for."""
         return digest_of(self.profile.policy, self._secret)
 
-    def marks(self, env: Mapping[str, str] | None) -> list[str]:
-        """A call's own variables in what approvals are remembered for, without their values."""
-        return [
-            f"variable {name} {hmac.new(self._secret, value.encode(), 'sha256').hexdigest()[:16]}"
-            for name, value in (env or {}).items()
-        ]
+    def marks(self, call: ToolCall, weaker: Sequence[Weaker]) -> list[str]:
+        """What else an approval is of: a call's variables and input, and what is enforced less.
 
-    def remember(
-        self, key: Key, answer: Answer, decision: Decision, weaker: Sequence[Weaker]
-    ) -> None:
-        """Remembers an answer, and the parts that were taken weaker for the session."""
-        self.trust.add(key, answer)
-        grounds = {one.ground for one in decision.grounds} - {Ground.NOT_SAFE}
-        if answer.choice is Choice.SESSION and grounds == {Ground.WEAKER}:
+        Values cannot be read there.
+        """
+        found = [
+            f"variable {name} {self._mark(os.fsencode(value))}"
+            for name, value in (call.env or {}).items()
+        ]
+        given = input_bytes(call.input)
+        if given is not None:
+            found.append(f"input {self._mark(given)}")
+        return found + [f"weaker {one.part}" for one in weaker]
+
+    def _mark(self, value: bytes) -> str:
+        return hmac.new(self._secret, value, "sha256").hexdigest()[:16]
+
+    def remember(self, key: Key, answer: Answer, weaker: Sequence[Weaker]) -> Answer:
+        """Remembers an answer, and the parts that were taken weaker for the session.
+
+        What cannot be remembered as it was answered is not allowed: the answer is a denial then.
+        """
+        try:
+            self.trust.add(key, answer)
+        except (OSError, SandboxException) as error:
+            failed = Ground.APPROVER_FAILED
+            return Answer(Choice.DENY, answer.who, f"it cannot be kept: {error}", failed=failed)
+        if answer.choice is Choice.WEAKER:
             self.trust.accept_weaker(one.part for one in weaker)
+        return answer
 
     def look(self, box: Sandbox) -> Look | None:
         """A look at what commands in a sandbox may write, before one runs."""
@@ -233,18 +260,28 @@ class Session:
         roots = roots_of(writable, {"/", *own})
         return self._watching.look(roots, own, whole="/" not in writable)
 
-    def refusal_to_leave(self, decision: Decision) -> Decision:
-        """A decision about a call without a sandbox, where the profile permits none."""
-        because = Because(Ground.OUTSIDE, "the profile has no approval.unsandboxed = true")
-        return Decision(Action.DENY, (because,), decision.enforced)
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """While files are edited: what commands change meanwhile cannot be told from that."""
+        if self._watching is None:
+            yield
+            return
+        self._watching.enter()
+        try:
+            yield
+        finally:
+            self._watching.leave()
 
     def _kept_apart(self, policy: SandboxPolicy) -> SandboxPolicy:
         """The policy without the session's own files."""
-        if policy.unconfined:
+        own = [self.log.directory] if self.log is not None else []
+        if self.trust_file is not None:  # who holds its lock stops approvals
+            own += [self.trust_file.path, f"{self.trust_file.path}.lock"]
+        if policy.unconfined or not own:
             return policy
-        if self.log is not None:
-            policy = policy.with_deny(self.log.directory)
-        return policy.with_deny(self.trust_file.path) if self.trust_file else policy
+        # A list of its own: no entry of the policy gives back what lies below.
+        apart = (Entry("/", Access.WRITE), *(Entry(path, Access.DENY) for path in own))
+        return replace(policy, within=(*policy.within, apart))
 
     def _begun(self) -> SessionRecord:
         profile = self.profile
@@ -293,6 +330,10 @@ def _trust_file(given: str | bool | None, workspace: str) -> TrustFile | None:
     if given is None or given is False:
         return None
     return TrustFile(None if given is True else given, workspace)
+
+
+def _real(path: str) -> str:
+    return path if "\0" in path else os.path.realpath(path)  # what means nothing is refused later
 
 
 def _user() -> str:

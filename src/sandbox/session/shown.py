@@ -11,12 +11,14 @@ import re
 
 from sandbox.denial import Denial
 
-__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened"]
+__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened", "written_out"]
 
+_CHARACTERS_MAX = 4096  # that are kept in a table
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
-# Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST.
+# Colours and cursor movements: nothing is lost with them. Strings (titles, links) end at BEL or ST;
+# one that does not end in its line is none, or all that is printed after it would be lost.
 _SEQUENCE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-WYZ`-~\\])"
 )
 
 
@@ -37,7 +39,17 @@ def harmless(text: str) -> str:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     if _is_plain(text):
         return text
-    return "".join([c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text])
+    return text.translate(_written)
+
+
+def written_out(text: str) -> str:
+    """Text in one line, of which nothing is left out: for names, which a command may have chosen.
+
+    As ``harmless``, but that sequences are written out, too, and newlines and tabs.
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() else _escaped(c) for c in text])
 
 
 def _is_plain(text: str) -> bool:
@@ -46,6 +58,21 @@ def _is_plain(text: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+class _Written(dict[int, str]):
+    """Characters as they are shown; asked by ``str.translate``, for each of megabytes."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_plain = character.isprintable() or character in "\n\t"
+        shown = character if is_plain else _escaped(character)
+        if len(self) < _CHARACTERS_MAX:
+            self[code] = shown
+        return shown
+
+
+_written = _Written()
 
 
 def shortened(text: str, most: int) -> str:
@@ -71,4 +98,4 @@ def denial_text(denial: Denial) -> str:
         parts.append(f"rule: {denial.rule}")
     if denial.grant is not None:
         parts.append(f"would be allowed by: {denial.grant.option or denial.grant.call}")
-    return harmless("; ".join(parts)).replace("\n", " ")
+    return written_out("; ".join(parts))

@@ -77,47 +77,24 @@ class Trusted:
 
     def is_of(self, key: Key) -> bool:
         """Whether it is the exact approval of a key."""
-        return self.kind == "exact" and _identity(self) == (
-            key.words,
-            key.assignments,
-            key.text,
-            key.shell,
-            key.programs,
-            key.cwd,
-            key.policy,
-            key.permissions,
+        return self.kind == "exact" and all(
+            getattr(self, mine) == getattr(key, its) for mine, its in _OF_KEY.items()
         )
 
 
-def _identity(one: Trusted) -> tuple[object, ...]:
-    return (
-        one.words,
-        one.assignments,
-        one.text,
-        one.shell,
-        one.programs,
-        one.place,
-        one.policy,
-        one.permissions,
-    )
+# Each field of an approval that is one of the key, by its name there: all that make a key.
+_OF_KEY = {
+    **{name: name for name in ("words", "assignments", "text", "shell", "programs")},
+    "place": "cwd",
+    "policy": "policy",
+    "permissions": "permissions",
+}
 
 
 def exact_of(key: Key, answer: Answer) -> Trusted:
     """The approval of exactly one key."""
-    return Trusted(
-        "exact",
-        key.words,
-        key.assignments,
-        key.text,
-        key.shell,
-        key.programs,
-        key.cwd,
-        key.policy,
-        key.permissions,
-        answer.who,
-        answer.why,
-        _now(),
-    )
+    values = {mine: getattr(key, its) for mine, its in _OF_KEY.items()}
+    return Trusted("exact", **values, who=answer.who, why=answer.why, since=_now())
 
 
 def prefix_entry_of(key: Key, prefix: tuple[str, ...], place: str, answer: Answer) -> Trusted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -9,14 +10,14 @@ from typing import Literal, NamedTuple
 from sandbox.command.verdict import Assessment
 from sandbox.denial import Denial, Grant
 from sandbox.errors import InvalidArgument, SandboxException
-from sandbox.request import POLICY_LIMIT, PolicyLimit
+from sandbox.request import POLICY_LIMIT, PolicyLimit, encode_words
 from sandbox.result import Result
 from sandbox.session.decide import Decision
-from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened
+from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened, written_out
 
 __all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult", "refusal_lines"]
 
-Status = Literal["ran", "denied", "not-started"]
+Status = Literal["ran", "denied", "not-started", "lost"]
 
 
 class Delta(NamedTuple):
@@ -27,6 +28,13 @@ class Delta(NamedTuple):
 
 
 _DENIALS_MAX = 8
+_COMMAND_MAX = 256 << 10  # no system takes more than half of it in one word
+_WORDS: dict[Status, str] = {
+    "denied": "Denied",
+    "not-started": "Not run",
+    "lost": "Ended with its sandbox, and what it did before stays",
+    "ran": "Run",
+}
 
 OnDelta = Callable[[Delta], object]
 
@@ -36,7 +44,7 @@ class ToolCall:
     """One command that an agent wants to have run.
 
     - ``command``: text for a shell, or the words of an argv.
-    - ``cwd``: where; default: the session's directory. It grants nothing.
+    - ``cwd``: where (a path as text); default: the session's directory. It grants nothing.
     - ``env``, ``input``, ``timeout`` (seconds; None: no limit; default: the policy's): as for
       ``sandbox.run``.
     - ``unsandboxed``, ``grant``: asks for a run without a sandbox, or with more than the policy
@@ -56,6 +64,13 @@ class ToolCall:
     justification: str = ""
 
     def __post_init__(self) -> None:
+        if sum(map(len, encode_words(self.command))) > _COMMAND_MAX:
+            raise InvalidArgument("command", "...", f"is longer than {_COMMAND_MAX} bytes")
+        if not isinstance(self.command, str):  # nobody changes what was approved
+            object.__setattr__(self, "command", tuple(self.command))
+        if self.cwd is not None:
+            encode_words([self.cwd])
+            object.__setattr__(self, "cwd", os.fspath(self.cwd))
         if self.unsandboxed and self.grant is not None:
             raise InvalidArgument("grant", self.grant, "goes with a sandbox, and there is none")
         if not isinstance(self.justification, str):
@@ -67,7 +82,7 @@ class ToolResult:
     """What came of a tool call.
 
     - ``status``: ``ran``, whatever came of it; ``denied``; ``not-started``: allowed, and then it
-      could not be (``error``).
+      could not be (``error``); ``lost``: it ended with its sandbox, and what it did stays.
     - ``decision``, ``assessment``: why. ``why``: of what did not run, in a sentence.
     - ``result``: of the last attempt. ``attempts``: 2 when it was retried with more. ``denials``:
       of the last attempt. ``not_retried``: why it was not, where it could have been.
@@ -116,6 +131,9 @@ def _for_model(told: ToolResult, most: int) -> str:
     ran = told.result
     if ran is None:
         return "\n".join(lines)
+    missing = ran.stdout_truncated + ran.stderr_truncated
+    if missing:  # where it says so in the output may be left out here
+        lines.append(f"Longer than the limit of output, not kept: {missing} bytes of it")
     output = shortened(harmless(ran.text), most)
     if not output:
         return "\n".join([*lines, "Output: none"])
@@ -125,8 +143,7 @@ def _for_model(told: ToolResult, most: int) -> str:
 def _head(told: ToolResult) -> list[str]:
     ran = told.result
     if ran is None:
-        why = told.why or "it did not run"
-        return [f"{'Denied' if told.status == 'denied' else 'Not run'}: {harmless(why)}"]
+        return [f"{_WORDS[told.status]}: {written_out(told.why or 'it did not run')}"]
     lines = [f"Exit code: {ran.exit_status}"]
     if ran.signal is not None or ran.timed_out or ran.memory_exceeded:
         lines.append(f"The command {ran.outcome}")
@@ -134,7 +151,9 @@ def _head(told: ToolResult) -> list[str]:
     if ran.swept:
         lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
     if told.error is not None:
-        lines.append(f"It was to be run again with more, and was not: {harmless(str(told.error))}")
+        lines.append(
+            f"It was to be run again with more, and was not: {written_out(str(told.error))}"
+        )
     elif told.attempts > 1:
         lines.append("It was run twice: the second time it was allowed more, after approval")
     return lines
@@ -151,5 +170,5 @@ def _refusals(told: ToolResult) -> list[str]:
     if len(told.denials) > _DENIALS_MAX:
         lines.append(f"... and {len(told.denials) - _DENIALS_MAX} more")
     if told.not_retried:
-        lines.append(f"Not retried with more: {harmless(told.not_retried)}")
+        lines.append(f"Not retried with more: {written_out(told.not_retried)}")
     return lines

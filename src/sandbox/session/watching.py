@@ -6,10 +6,10 @@ same time cannot be told apart, so that is said.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 
+from sandbox.locks import ForkLock
 from sandbox.paths import below
 from sandbox.session.changes import FileChanges, Watch
 
@@ -24,7 +24,7 @@ class Watching:
     """Looks at directories before and after calls; one at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._watches: dict[tuple[str, ...], Watch] = {}
         self._going = 0
         self._crowded = False
@@ -34,22 +34,39 @@ class Watching:
 
         ``whole``: whether all else that may be written lies in the roots.
         """
-        with self._lock:
-            self._going += 1
-            self._crowded = self._crowded or self._going > 1
-            if self._crowded:
-                return Look(self, None, whole)
+        with self._lock.held:
+            is_alone = not self._enter()
+        try:
+            watch = self._watch_of(roots, own) if is_alone else None
+            if watch is not None:
+                watch.before()
+        except BaseException:
+            self.leave()
+            raise
+        return Look(self, watch, whole)
+
+    def _watch_of(self, roots: tuple[str, ...], own: Iterable[str]) -> Watch:
+        with self._lock.held:
             watch = self._watches.get(roots)
             if watch is None:
                 if len(self._watches) >= _KEPT:
                     self._watches.pop(next(iter(self._watches))).close()
                 watch = self._watches[roots] = Watch(roots, elsewhere=tuple(own))
-        watch.before()
-        return Look(self, watch, whole)
+            return watch
+
+    def enter(self) -> None:
+        """One call begins that is not looked at; to be followed by ``leave``."""
+        with self._lock.held:
+            self._enter()
+
+    def _enter(self) -> bool:
+        self._going += 1
+        self._crowded = self._crowded or self._going > 1
+        return self._crowded
 
     def leave(self) -> bool:
         """One call is over; whether it was alone all the time."""
-        with self._lock:
+        with self._lock.held:
             self._going -= 1
             alone = not self._crowded
             self._crowded = self._crowded and self._going > 0
@@ -57,7 +74,7 @@ class Watching:
 
     def close(self) -> None:
         """Gives back what it holds."""
-        with self._lock:
+        with self._lock.held:
             for watch in self._watches.values():
                 watch.close()
             self._watches.clear()
