@@ -35,6 +35,8 @@ SCENES = (
     "it_need_not_be_awaited",
     "a_forked_copy_has_its_own",
     "names_are_put_aside_when_the_caller_is_killed",
+    "names_are_put_aside_also_where_it_has_left_by_itself",
+    "what_is_for_one_command_leaves_when_that_has_ended",
     "nothing_grows",
     "policies_that_mean_something_else_are_refused",
     "refusals_are_explained",
@@ -252,6 +254,37 @@ def test_without_namespaces_it_says_so(monkeypatch: pytest.MonkeyPatch, far: Pat
     monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
     with pytest.raises(Unenforceable, match="namespaces"):
         Sandbox(workspace_write(), workspaces=far)
+
+
+def test_a_survey_tells_names_and_directories(tmp_path: Path) -> None:
+    names = (b".git", b".envrc", b"a" * 200)
+    survey = core.Survey(names, (b"node_modules",))
+    for made, found in (
+        ((), ((), False)),
+        (("file", "node_modules/", "link"), ((), False)),
+        ((".envrc", ".gitx", ".gi"), ((1,), False)),
+        (("a" * 200, ".git/", "src/"), ((0, 1, 2), True)),
+        (tuple(f"{number:0200}" for number in range(500)), ((0, 1, 2), True)),
+    ):
+        for name in made:
+            if name == "link":
+                (tmp_path / name).symlink_to("/")
+            elif name.endswith("/"):
+                (tmp_path / name).mkdir()
+            else:
+                (tmp_path / name).touch()
+        assert survey.of(bytes(tmp_path)) == found
+    for path, error in (
+        (b"/none", 2),
+        (bytes(tmp_path / "file"), 20),
+        (bytes(tmp_path / "link"), 20),
+    ):
+        with pytest.raises(OSError) as raised:
+            survey.of(path)
+        assert raised.value.errno == error
+    assert core.Survey([b"x"] * 64, ()).of(b"/") == ((), True)
+    with pytest.raises(ValueError, match="too many"):
+        core.Survey([b"x"] * 65, ())
 
 
 def test_the_helper_mounts_nothing_elsewhere(samples: list[Path]) -> None:

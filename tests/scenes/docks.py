@@ -327,6 +327,66 @@ def names_are_put_aside_when_the_caller_is_killed(w: Path, o: Path) -> None:
     assert not (one / ".vscode").exists() and not (one / ".envrc").exists()
 
 
+def names_are_put_aside_also_where_it_has_left_by_itself(w: Path, o: Path) -> None:
+    """The command has ended, and its caller is killed before it hears of that."""
+    (one,) = made(w, "one")
+    code = (
+        "import sandbox, sys\n"
+        "text = 'mkdir .vscode; echo evil > .envrc; touch ready; sleep 1; touch over'\n"
+        "sandbox.run(text, cwd=sys.argv[1] + '/one', workspaces=sys.argv[1])\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, str(w)], cwd="/")
+    until(lambda: (one / "ready").exists(), 20)
+    (root,) = map(int, Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split())
+    os.kill(caller.pid, signal.SIGSTOP)
+    until(lambda: (one / "over").exists(), 20)
+    until(lambda: not mounted(root, one))
+    time.sleep(0.1)
+    assert (one / ".envrc").exists()
+    caller.kill()
+    caller.wait()
+    until(lambda: is_gone(root), 10)
+    names = {path.name.partition(".planted-")[0] for path in one.iterdir()}
+    assert names == {"file", "ready", "over", ".vscode", ".envrc"}
+    assert not (one / ".vscode").exists() and not (one / ".envrc").exists()
+
+
+def mounted(root: int, path: Path) -> bool:
+    """Whether a helper has it, where that can be told."""
+    with suppress(PermissionError):  # of a user it is not dumpable
+        return f" {path} " in Path(f"/proc/{root}/mountinfo").read_text()
+    return False
+
+
+def what_is_for_one_command_leaves_when_that_has_ended(w: Path, o: Path) -> None:
+    """By itself; also where no command came, and where another comes that has none."""
+    one, two = made(w)
+    shelf, policy = Shelf(), workspace_write()
+    slot = shelf.borrow_for(policy, str(one), w)
+    box, root = slot.sandbox, helper_of(slot.sandbox)
+    assert box.run("cat file; echo x > /tmp/left").out == "one"
+    until(lambda: not mounted(root, one))
+    shelf.give_back(slot)
+    assert box.run(f"test -e /tmp/left; echo $?; ls -A {w}").out == "1\n"
+
+    assert shelf.borrow_for(policy, str(two), w) is slot
+    shelf.give_back(slot)
+    until(lambda: not mounted(root, two))
+    assert box.run(f"ls -A {w}").out == ""
+
+    for path in (two, one, one):
+        assert shelf.borrow_for(policy, str(path), w) is slot
+        assert box.run(f"cat file; ls -A {w}").out == f"{path.name}{path.name}\n"
+        shelf.give_back(slot)
+
+    box.move(two)  # and what is not stays
+    for _ in range(3):
+        assert box.run("cat file").out == "two"
+        time.sleep(0.05)
+    assert helper_of(box) == root
+    shelf.close()
+
+
 def nothing_grows(w: Path, o: Path) -> None:
     """Mounts and fds of the helper, fds and watches of the caller."""
     made(w, *(f"{number}" for number in range(40)))

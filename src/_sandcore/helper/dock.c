@@ -251,15 +251,20 @@ void dock_leave(const struct helper *helper, uint32_t orders)
 int dock_expire(struct dock *dock)
 {
     uint64_t count;
+    struct dock_log *log = dock->log;
+    if (!log) {
+        return 1;
+    }
     SYS_3(SYS_read, dock->over, &count, sizeof count);
-    uint32_t ended = __atomic_load_n(&dock->log->ended, __ATOMIC_ACQUIRE);
-    if (!dock->log->once || ended != dock->log->served || !dock->lies) {
+    uint32_t ended = __atomic_load_n(&log->ended, __ATOMIC_ACQUIRE);
+    if (!dock->lies || !log->once || ended != log->served) {
         return 1;
     }
     dock->expired = leave(dock) == 0;
     return dock->expired;
 }
 
+/* Who was killed before it heard of the end of its command has not looked after it. */
 int dock_has(struct dock *dock)
 {
     if (dock->expired && !dock->lies) {
