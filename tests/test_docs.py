@@ -31,8 +31,13 @@ def blocks(document: str, language: str) -> list[str]:
 
 # Not for the public: what a class needs for others of this package.
 UNLISTED = {"as_text", "stdout_cut", "stderr_cut", "resolved", "policy"}
-# And of a sandbox: for the package's own modules.
-UNLISTED |= {"lend", "ready", "result", "lost", "variables"}
+UNLISTED |= {
+    "ready",
+    "result",
+    "lost",
+    "variables",
+    "lend",
+}  # of a sandbox: for the package's own modules
 COMMANDS = [
     line.partition("#")[0].strip()
     for code in blocks("README.md", "sh")

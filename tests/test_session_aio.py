@@ -295,6 +295,7 @@ def test_who_is_cancelled_ends_the_command_and_it_is_on_record(
     assert [Path(path).name for path in created["paths"]] == ["made"]
 
 
+@pytest.mark.filterwarnings("ignore::sandbox.SandboxWeakened")  # with no sandbox, names are
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "in pieces"])
 def test_a_wider_sandbox_is_given_back_by_who_is_cancelled(
     run: Runner, made: Made, streamed: bool
@@ -585,7 +586,9 @@ def test_what_on_delta_raises_comes_out_and_the_command_is_ended(
 
     run(body)
     made.every_spawn_has_its_end()
-    assert made.of("exit")[0]["error"] == f"interrupted: {type(error).__name__}"
+    said = made.of("exit")[0]["error"]
+    assert said.startswith(f"interrupted: {type(error).__name__}")
+    assert ("mine" in said) is not isinstance(error, Exception)
 
 
 def test_who_is_slow_slows_the_command_and_loses_nothing(run: Runner, made: Made) -> None:
@@ -686,6 +689,7 @@ def test_a_program_that_ends_in_the_middle_leaves_no_command_and_says_nothing(
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     mine = [line for line in done.stderr.splitlines() if not line.startswith(("task:", " "))]
+    mine = [line for line in mine if not line.startswith("Executing <Task")]  # slow: told by -X dev
     ours = [line for line in mine if DESTROYED not in line and "Traceback" not in line]
     ours = [line for line in ours if not line.startswith("source_traceback")]
     assert [line for line in ours if "unclosed event loop" not in line] == [], done.stderr

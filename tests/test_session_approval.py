@@ -177,7 +177,7 @@ def test_a_rule_that_asks_is_not_answered_by_a_prefix() -> None:
 
 def test_an_answer_that_was_offered_counts() -> None:
     made = request()
-    for choice in Choice:
+    for choice in set(Choice) - {Choice.WEAKER}:  # which is offered by itself
         given = Answer(choice, "me", "because")
         said = ask(FixedApprover(choice, "me"), made)
         assert said.choice is choice and said.who == "me" and said.failed is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,9 @@ from typing import Any
 import pytest
 from logkit import documents
 from test_terminal import Terminal
+
+from sandbox import workspace_write
+from sandbox.session import Session, TerminalApprover, process_exec_tool_call
 
 SANDBOX = [sys.executable, "-m", "sandbox"]
 Done = subprocess.CompletedProcess[bytes]
@@ -397,6 +402,53 @@ def test_a_command_that_was_refused_something_may_be_run_again_with_it(
     assert [one["attempt"] for one in cli.records("spawn")] == [1, 2]
 
 
+def test_two_calls_at_once_are_asked_about_one_after_the_other(workspace: Path) -> None:
+    """Or what is typed for one would answer the other."""
+    keys, screen = io.StringIO("y\ny\n"), io.StringIO()
+    reading = threading.Semaphore(1)
+    alone: list[bool] = []
+    read = keys.readline
+
+    def slowly(*size: int) -> str:
+        alone.append(reading.acquire(blocking=False))
+        time.sleep(0.1)
+        line = read(*size)
+        reading.release()
+        return line
+
+    keys.readline = slowly  # type: ignore[method-assign,assignment]
+    found = []
+    with Session(
+        workspace_write(), workspace=workspace, approver=TerminalApprover(keys, screen), log=False
+    ) as session:
+        calls = [
+            threading.Thread(
+                target=lambda: found.append(process_exec_tool_call(DANGEROUS, session).status)
+            )
+            for _ in range(2)
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+    assert found == ["ran", "ran"] and alone == [True, True]
+
+
+def test_the_records_of_a_session_are_brought_to_the_disk_when_it_is_closed(
+    workspace: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+    session = Session(workspace_write(), workspace=workspace, log=str(place / "log"))
+    process_exec_tool_call("true", session)
+    name = "/proc/self/fd/{}"
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(os.readlink(name.format(fd))) or sync(fd)
+    )
+    session.close()
+    assert {Path(path).name for path in synced} == {"000001.jsonl", "head"}
+
+
 # Records
 
 
@@ -647,7 +699,10 @@ def test_a_session_on_a_terminal(cli: Cli, terminal: Open) -> None:
     screen.send("\x03")
     screen.expect("interrupted")
     screen.expect(prompt)
-    screen.send("half a line\x03")
+    screen.send("half a line")
+    screen.expect("half a line")
+    time.sleep(0.2)  # readline overlooks a Ctrl-C that comes before it waits for a key
+    screen.send("\x03")
     screen.expect(prompt)
     screen.send(f"{DANGEROUS}\n")
     asked(screen)

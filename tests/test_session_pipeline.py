@@ -218,10 +218,14 @@ def test_a_lost_sandbox_and_a_command_that_does_not_start_are_told_apart_from_a_
 ) -> None:
     with here.session() as session:
         error = StartError("exec", 2, "/bin/nothing", "no such file")
-        for one in (error, SandboxLost("it ended its own sandbox")):
+        lost = SandboxLost("it ended its own sandbox")
+        for one, status, text in (
+            (error, "not-started", "Not run: "),
+            (lost, "lost", "Ended with its sandbox, and what it did before stays: "),
+        ):
             told = Driven(session, "make").throw(one).over
-            assert (told.status, told.error) == ("not-started", one)
-            assert told.text.startswith("Not run: ")
+            assert (told.status, told.error) == (status, one)
+            assert told.text.startswith(text)
     assert [one["returncode"] for one in here.records("exit")] == [None, None]
 
 
@@ -569,7 +573,7 @@ def test_a_call_may_ask_for_a_grant_or_for_no_sandbox(here: Place) -> None:
                 ToolCall(write, grant=grant, justification="I \x1b[31mneed it"), session
             )
             assert told.ok and told.attempts == 1 and asked.last.allows == (f"write {here.out}",)
-            assert "The agent says: I <U+001B>[31mneed it" in asked.last.evidence
+            assert asked.last.justification == "I <U+001B>[31mneed it"
             free = process_exec_tool_call(ToolCall(write, unsandboxed=True), session)
             assert free.ok is unsandboxed and len(asked) == 1 + unsandboxed
             if unsandboxed:
@@ -607,15 +611,17 @@ def test_parts_that_are_weaker_are_asked_about_once_for_the_session(
     far: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SANDBOX_ISOLATION", "landlock")
-    place, asked = Place(far), Asked("session")
+    place, asked = Place(far), Asked("session", "weaker", "weaker")
     policy = place.policy().with_accept(None)
     with place.session(policy, asked) as session:
         assert process_exec_tool_call("ls", session).ok and not len(asked)
         assert process_exec_tool_call("touch a", session).ok and len(asked) == 1
         assert any("is not enforced" in line for line in asked.last.allows)
-        assert process_exec_tool_call("touch b", session).ok and len(asked) == 1
-        session.trust.clear()
+        assert process_exec_tool_call("touch a", session).ok and len(asked) == 1
         assert process_exec_tool_call("touch b", session).ok and len(asked) == 2
+        assert process_exec_tool_call("touch c", session).ok and len(asked) == 2
+        session.trust.clear()
+        assert process_exec_tool_call("touch c", session).ok and len(asked) == 3
 
 
 # Records.

@@ -15,6 +15,7 @@ import pytest
 from profilekit import Place, new_place
 from safetykit import context
 
+import sandbox
 from sandbox import InvalidArgument, InvalidProfile
 from sandbox.command import Rule, Rules, assess_command_safety
 from sandbox.session.approval import Answer, Choice
@@ -433,6 +434,7 @@ def test_list_shows_commands_and_projects(cli: Cli, place: Place) -> None:
 
 def test_what_is_added_is_what_a_session_finds(cli: Cli, place: Place) -> None:
     from sandbox.command import Context
+    from sandbox.session.decide import not_accepted
     from sandbox.session.keys import digest_of
 
     assert cli("add", "--prefix", "--", "touch", "x").returncode == 0
@@ -441,9 +443,14 @@ def test_what_is_added_is_what_a_session_finds(cli: Cli, place: Place) -> None:
     where = Context(path=("/usr/bin", "/bin"), writable=(str(place.project),))
     trust = Trust(str(place.project), file)
     digest = digest_of(profile.policy, file.secret)
+    with sandbox.Sandbox(profile.policy, workspace=place.project) as box:
+        weaker = not_accepted(profile.policy, box.enforcement)
+    permissions = [f"weaker {one.part}" for one in weaker]  # as it is on this host
     for command, expected in (("cp 'a' b", True), ("touch x y; ls", True), ("cp a", False)):
         said = assess_command_safety(command, where)
-        made = key_of(command, where, cwd=str(place.project), policy=digest)
+        made = key_of(
+            command, where, cwd=str(place.project), policy=digest, permissions=permissions
+        )
         assert (trust.find(made, said, where) is not None) is expected
     place.write(user='[network]\naccess = "full"\n')
     assert digest_of(place.load().policy, file.secret) != digest

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox.denial import Denial, DenialKind, Grant
-from sandbox.entries import Access, Entry, Layer, denies_of, lookup
+from sandbox.entries import Access, Entry, Layer, access_in, denies_of, lookup, put
 from sandbox.errors import SandboxException
 from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
@@ -126,10 +126,13 @@ def offer(
 
 
 def settled(grant: Grant) -> Grant:
-    """A grant of real paths: what is asked about is what will be opened, whatever links say."""
+    """A grant of real paths: what is asked about is what will be opened, whatever links say.
+
+    Raises ``InvalidPath``.
+    """
     return Grant(
         tuple(
-            (word, os.path.realpath(value) if word in _PATH_STEPS else value)
+            (word, os.path.realpath(clean(value)) if word in _PATH_STEPS else value)
             for word, value in grant.steps
         )
     )
@@ -156,7 +159,11 @@ def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
     Raises what the policy's own functions raise.
     """
     wider = grant.apply(policy)
-    kept = tuple(dict.fromkeys([*wider.within, *_denials_of(policy)]))
+    kept = tuple(
+        dict.fromkeys(
+            [*wider.within, *(_with(one, grant, policy.protected) for one in _denials_of(policy))]
+        )
+    )
     return replace(wider, allow_secrets=policy.allow_secrets, within=kept)
 
 
@@ -173,6 +180,17 @@ def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
         environment=policy.environment,
         limits=policy.limits,
     )
+
+
+def _with(layer: Layer, grant: Grant, names: tuple[str, ...]) -> Layer:
+    """A list that allows some places alone, in which a grant lifts protected names by name."""
+    if not layer or layer[0] != Entry("/", Access.DENY):
+        return layer
+    for word, value in grant.steps:
+        is_name = word == "write" and os.path.basename(str(value)) in names
+        if is_name and access_in(layer, {}, clean(value)) is Access.WRITE:
+            layer = put(layer, Entry(value, Access.WRITE))
+    return layer
 
 
 def _denials_of(policy: SandboxPolicy) -> tuple[Layer, ...]:

@@ -128,9 +128,7 @@ class Recorder:
 
     def unanswered(self, request: ApprovalRequest, error: BaseException, seconds: float) -> None:
         """Somebody was asked, and whoever waited for the answer went away. Written at once."""
-        answer = Answer(
-            Choice.DENY, "nobody", f"nobody waits for an answer: {type(error).__name__}"
-        )
+        answer = Answer(Choice.DENY, "nobody", f"nobody waits for an answer ({_said(error)})")
         self.approval(request, answer, seconds)
         self.flush()
 
@@ -243,9 +241,12 @@ class Recorder:
 
 
 def _said(error: BaseException | None) -> str:
-    """What went wrong; of exceptions that are not ours only the kind: what they say may be data."""
+    """What went wrong; of a caller's own exceptions only the kind: what they say may be data."""
     kind = type(error).__name__
-    return f"{kind}: {error}" if isinstance(error, SandboxException) else f"interrupted: {kind}"
+    if isinstance(error, SandboxException):
+        return f"{kind}: {error}"
+    says = "" if isinstance(error, Exception) or not str(error) else f": {error}"
+    return f"interrupted: {kind}{says}"
 
 
 def _file(size: int | None, sha256: str) -> FileRow | None:

@@ -225,6 +225,8 @@ class Trust:
             found = found or entry
             if part.words[0] in _MOVES:
                 where = _moved(where, part.words)
+                # A link may lead elsewhere the next time.
+                where = where if where and context.follow(where) == where else ""
         if found is None or not rest:
             return found
         # In one text: what a directory is changed to counts for what is safe behind it.
