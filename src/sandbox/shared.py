@@ -114,7 +114,8 @@ class Shelf:
 
     def _free_slot(self, key: tuple[Any, ...]) -> Slot | None:
         with self._lock.held:
-            self._after_fork()
+            if self._owner != os.getpid():
+                self._after_fork()
             for slot in self._slots.get(key, ()):
                 if slot.users == 0 or not slot.exclusive:
                     slot.users += 1

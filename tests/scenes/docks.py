@@ -603,11 +603,11 @@ def what_is_refused_or_interrupted_leaves_none_and_the_next_one_comes(w: Path, o
         berth = box._boundary._confinement._berth  # type: ignore[union-attr]
         ask = berth._ask
 
-        def lie(found: Any) -> None:
-            ask(found._replace(which=os.stat(two)))
+        def lie(found: Any, encoded: bytes) -> None:
+            ask(found._replace(which=os.stat(two)), encoded)
 
-        def interrupt(found: Any) -> None:
-            ask(found)
+        def interrupt(found: Any, encoded: bytes) -> None:
+            ask(found, encoded)
             raise KeyboardInterrupt
 
         box.move(one)

@@ -108,9 +108,11 @@ def check_ownership(resolved: ResolvedPolicy) -> None:
 
 def check_owner(path: str, found: os.stat_result, is_workspace: bool) -> None:
     """The same for one path."""
-    groups = {os.getegid(), *os.getgroups()}
-    owner = 0o200 if found.st_uid == 0 else 0o020 if found.st_gid in groups else 0o002
-    if found.st_mode & owner:
+    if found.st_uid == 0:
+        may = 0o200
+    else:
+        may = 0o020 if found.st_gid in {os.getegid(), *os.getgroups()} else 0o002
+    if found.st_mode & may:
         return
     cause = (
         f"it belongs to uid {found.st_uid}; root has no capabilities inside and could not "

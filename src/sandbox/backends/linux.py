@@ -203,6 +203,9 @@ class LinuxBackend:
                 self._latest.append(guard)
         else:
             guard.look()
-        guard.extend(later)
-        guard.found(self._journal.take(roots))
+        if later:
+            guard.extend(later)
+        left = self._journal.take(roots)
+        if left:
+            guard.found(left)
         return guard

@@ -38,9 +38,9 @@ class WorkspaceBasis:
     the directory itself, which is empty where that would not tell. Then ``note`` what was found.
     """
 
-    def __init__(self, workspace: str) -> None:
+    def __init__(self, workspace: str, encoded: bytes) -> None:
         self._path = workspace
-        self.top = stamps([workspace], ())
+        self.top = _sandcore.Stamps((encoded,))
         state = self.top.take()
         # A clock that stands still between two changes would hide the second one.
         self.rest = state if self.top.settled(state) else b""
@@ -154,20 +154,21 @@ class Berth:
         path, which = named(base.dock, workspace)
         if self._mounts.concern(path):
             raise NotDocked(path, "something was mounted there, or unmounted, since", _ALONE)
-        basis = WorkspaceBasis(path)
-        names = _listed(path, base.policy.protected)
+        encoded = os.fsencode(path)
+        basis = WorkspaceBasis(path, encoded)
+        names = _listed(path, encoded, base.policy.protected)
         if ".git" in names.present:
             basis.await_pointer()
         found = look(base, path, which, names)
         self.awaited, self.lying, self._basis = True, found, basis
         self.once, self.vacated = once, False
-        self._ask(found)
+        self._ask(found, encoded)
         return found, basis
 
-    def _ask(self, found: Workspace) -> None:
+    def _ask(self, found: Workspace, encoded: bytes) -> None:
         try:
             self._helper.dock(
-                _policy_of(found),
+                _policy_of(found, encoded),
                 device_major=os.major(found.which.st_dev),
                 device_minor=os.minor(found.which.st_dev),
                 inode=found.which.st_ino,
@@ -219,11 +220,11 @@ class Berth:
         self._mounts.close()
 
 
-def _listed(path: str, names: tuple[str, ...]) -> Names:
+def _listed(path: str, encoded: bytes, names: tuple[str, ...]) -> Names:
     """Those of the names that are there. Raises ``WorkspaceRefused``."""
     try:
         try:
-            places, deeper = _survey(names).of(os.fsencode(path))
+            places, deeper = _survey(names).of(encoded)
         except (PermissionError, ValueError):  # it cannot be listed; there are too many names
             return guessed(path, names)
     except OSError as error:
@@ -244,10 +245,10 @@ _Row = tuple[bytes, int, int, int, int]
 _OPTIONAL = _sandcore.MOUNT_OPTIONAL
 
 
-def _policy_of(found: Workspace) -> _sandcore.Policy:
+def _policy_of(found: Workspace, encoded: bytes) -> _sandcore.Policy:
     if found.there or not found.is_near:
         return _sandcore.compile_policy(mounts=[*_rows(found)])
-    return _sandcore.compile_workspace(os.fsencode(found.path), _encoded(found.missing))
+    return _sandcore.compile_workspace(encoded, _encoded(found.missing))
 
 
 @lru_cache(maxsize=64)
