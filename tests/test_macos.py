@@ -26,7 +26,7 @@ import pytest
 import seatbeltkit as kit
 
 import sandbox
-from sandbox import Limits, aio, batch, children, live, paths, pool, workspace_write
+from sandbox import Limits, aio, batch, children, live, paths, pool, towers, workspace_write
 from sandbox.backends import choose as choosing
 from sandbox.backends import keeper, macos_seat, scratch, settings
 from sandbox.backends.apple import Marks, execute
@@ -55,7 +55,7 @@ def box(backend: MacBackend, workspace: Path) -> Iterator[sandbox.Sandbox]:
 @pytest.fixture
 def chosen(backend: MacBackend, monkeypatch: pytest.MonkeyPatch) -> MacBackend:
     """All faces run on it."""
-    for module in (aio, batch, children, live, pool):
+    for module in (towers, batch, children, live, pool):
         monkeypatch.setattr(module, "choose", lambda: backend)
     return backend
 

@@ -187,7 +187,7 @@ def _writing(
             and not one.startswith(settings)  # all of these are cut out below
         ]
         for one in resolved.all_protected:
-            if below(one, path):
+            if below(one, path) and table.get(one) is not Access.DENY:
                 why = "protected: others read and run it later"
                 cuts.append(_except(out, "PROTECTED", one, table, why))
         for home in homes:
