@@ -24,12 +24,12 @@ from sandbox.batch import (
     Boxes,
     Command,
     Done,
+    Due,
     Failures,
     check_batch,
     concurrency_of,
     done_of,
 )
-from sandbox.errors import SandboxException
 from sandbox.flights import Flight
 from sandbox.live import Sandbox
 from sandbox.loops import Loop, Moment, current
@@ -140,7 +140,7 @@ class _Batch:
         how: RunOptions,
     ) -> None:
         self._boxes, self._loop, self._tower = boxes, loop, tower_of(loop)
-        self._most, self._ordered, self._how = most, ordered, how
+        self._most, self._how = most, how
         self._source: _Listed | _Awaited = (
             _Awaited(commands, loop, self._wake)
             if isinstance(commands, AsyncIterable)
@@ -148,10 +148,10 @@ class _Batch:
         )
         self._begun: dict[int, tuple[Flight, Args | Command]] = {}
         self._landed = deque[Flight]()
-        self._over: dict[int, Done] = {}
+        self._due = Due(ordered)
         self._moment: Moment | None = None  # who waits for a change
         self._ended: Moment | None = None  # who waits for the end of all
-        self._count = self._next = 0
+        self._count = 0
         self._more = True
 
     def stop(self) -> None:
@@ -161,9 +161,9 @@ class _Batch:
     async def goes_on(self) -> bool:
         """Starts some, and waits until something has happened; false: that was all."""
         there_is_more = self._fill()
-        if not (self._begun or self._over or (self._more and self._source.has_more)):
+        if not (self._begun or self._due or (self._more and self._source.has_more)):
             return False
-        if there_is_more or self._landed or self._has_one():
+        if there_is_more or self._landed or self._due.has_one:
             await self._loop.rest()
         else:
             self._moment = self._loop.moment()
@@ -174,15 +174,8 @@ class _Batch:
         """What is there to be given."""
         while self._landed:
             flight = self._landed.popleft()
-            done = done_of(flight, self._begun.pop(flight.token)[1])
-            self._over[done.index] = done
-        while self._has_one():
-            index = self._next if self._ordered else next(iter(self._over))
-            self._next = index + 1
-            yield self._over.pop(index)
-
-    def _has_one(self) -> bool:
-        return self._next in self._over if self._ordered else bool(self._over)
+            self._due.put(done_of(flight, self._begun.pop(flight.token)[1]))
+        yield from self._due.take()
 
     def _fill(self) -> bool:
         """Starts what there is room for, and is there; whether there is more of that."""
@@ -191,27 +184,19 @@ class _Batch:
             self._more
             and self._source.has_more
             and len(self._begun) < self._most
-            and len(self._over) < self._most * AHEAD
+            and len(self._due) < self._most * AHEAD
         ):
             if time.monotonic() > until:
                 return True
             found = self._source.next()
             if not found:
                 break
-            self._start(self._count, found[0])
+            index, command = self._count, found[0]
+            flight = self._due.begin(self._boxes, self, command, self._how, index)
+            if flight is not None:
+                self._begun[index] = flight, command
             self._count += 1
         return False
-
-    def _start(self, index: int, command: Args | Command) -> None:
-        try:
-            flight = self._boxes.start(self, command, self._how, index)
-        except SandboxException as error:
-            self._over[index] = Done(index, command, error=error)
-            return
-        if flight.is_over:
-            self._over[index] = done_of(flight, command)
-        else:
-            self._begun[index] = flight, command
 
     def start(
         self,

@@ -155,6 +155,48 @@ class Boxes:
         self._shelf.close()
 
 
+class Due:
+    """What is over and not given yet: to be given as it comes, or in the order of the commands."""
+
+    def __init__(self, ordered: bool) -> None:
+        self._ordered = ordered
+        self._over: dict[int, Done] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._over)
+
+    @property
+    def has_one(self) -> bool:
+        """Whether there is one to be given."""
+        return self._next in self._over if self._ordered else bool(self._over)
+
+    def put(self, done: Done) -> None:
+        """One more that is over."""
+        self._over[done.index] = done
+
+    def take(self) -> Iterator[Done]:
+        """Those that are to be given."""
+        while self.has_one:
+            index = self._next if self._ordered else next(iter(self._over))
+            self._next = index + 1
+            yield self._over.pop(index)
+
+    def begin(
+        self, boxes: Boxes, starts: Starts, command: Args | Command, how: RunOptions, index: int
+    ) -> Flight | None:
+        """Starts a command; None when it is over at once, or could not be started."""
+        try:
+            flight = boxes.start(starts, command, how, index)
+        except SandboxException as error:
+            self.put(Done(index, command, error=error))
+            return None
+        if flight.is_over:
+            self.put(done_of(flight, command))
+            return None
+        return flight
+
+
 class _Batch:
     """Commands from an iterable: some are under way, some are over and not given yet.
 
@@ -172,10 +214,9 @@ class _Batch:
     ) -> None:
         self._source = enumerate(commands)
         self._boxes, self._flights = boxes, flights
-        self._most, self._ordered, self._how = most, ordered, how
+        self._most, self._how = most, how
         self._begun: dict[int, Args | Command] = {}
-        self._over: dict[int, Done] = {}
-        self._next = 0
+        self._due = Due(ordered)
         self._more = True
 
     def stop(self) -> None:
@@ -186,39 +227,24 @@ class _Batch:
         """What came of each."""
         while True:
             may_wait = self._fill()
-            if may_wait and not self._begun and not self._over:
+            if may_wait and not self._begun and not self._due:
                 return
-            at_once = self._has_one() or not may_wait
+            at_once = self._due.has_one or not may_wait
             for flight in self._flights.over(0.0 if at_once else None):
-                done = done_of(flight, self._begun.pop(flight.token))
-                self._over[done.index] = done
-            while self._has_one():
-                index = self._next if self._ordered else next(iter(self._over))
-                self._next = index + 1
-                yield self._over.pop(index)
-
-    def _has_one(self) -> bool:
-        """Whether there is one to be given."""
-        return self._next in self._over if self._ordered else bool(self._over)
+                self._due.put(done_of(flight, self._begun.pop(flight.token)))
+            yield from self._due.take()
 
     def _fill(self) -> bool:
         """Starts what there is room for; false: there is more, which takes its time to come."""
         until = time.monotonic() + ASKING
-        while self._more and len(self._begun) < self._most and len(self._over) < self._most * AHEAD:
+        while self._more and len(self._begun) < self._most and len(self._due) < self._most * AHEAD:
             if time.monotonic() > until:
                 return False
             index, command = next(self._source, (-1, ""))
             if index < 0:
                 self._more = False
                 break
-            try:
-                flight = self._boxes.start(self._flights, command, self._how, index)
-            except SandboxException as error:
-                self._over[index] = Done(index, command, error=error)
-                continue
-            if flight.is_over:
-                self._over[index] = done_of(flight, command)
-            else:
+            if self._due.begin(self._boxes, self._flights, command, self._how, index) is not None:
                 self._begun[index] = command
         return True
 
