@@ -23,7 +23,7 @@ from sandbox.cli.bpf import disassemble
 from sandbox.cli.main import COMMANDS, guarded
 from sandbox.cli.options import absolute
 from sandbox.cli.tables import as_text
-from sandbox.cli.text import printable
+from sandbox.printed import printable
 
 SANDBOX = [sys.executable, "-m", "sandbox"]
 Done = subprocess.CompletedProcess[bytes]

@@ -21,6 +21,7 @@ LAUNCHER = ROOT / "src" / "_sandcore" / "launcher"
 # Lowest first; a module may import only what stands before it.
 LADDER = (
     "version",
+    "printed",
     "locks",
     "errors",
     "paths",

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from sandbox.command.verdict import Assessment, Cause, Reason
 from sandbox.denial import Denial, DenialKind, Evidence, Grant
 from sandbox.errors import SandboxLost
+from sandbox.printed import printable
 from sandbox.result import Enforcement, Result, Usage
 from sandbox.session.decide import Action, Because, Decision, Enforced, Ground
-from sandbox.session.shown import denial_text, harmless, shortened, written_out
+from sandbox.session.shown import denial_text, harmless, shortened
 from sandbox.session.values import ToolResult
 
 ESC, BEL = "\x1b", "\x07"
@@ -31,19 +32,19 @@ HOSTILE = st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60)
 
 @given(HOSTILE)
 def test_nothing_is_left_that_a_terminal_acts_on(text: str) -> None:
-    for shown in (harmless(text), written_out(text)):
+    for shown in (harmless(text), printable(text)):
         for character in shown:
             assert character in "\n\t" or unicodedata.category(character)[0] != "C", shown
             assert character in "\n\t" or character.isprintable()
-    assert "\n" not in written_out(text) and "\t" not in written_out(text)
+    assert "\n" not in printable(text) and "\t" not in printable(text)
 
 
 @given(HOSTILE)
 def test_what_is_harmless_stays_as_it_is(text: str) -> None:
     shown = harmless(text)
     assert harmless(shown) == shown
-    line = written_out(text)
-    assert written_out(line) == line
+    line = printable(text)
+    assert printable(line) == line
     assert harmless(line) == line
 
 

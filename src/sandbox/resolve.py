@@ -20,7 +20,7 @@ from sandbox.entries import Access, Entry, Layer, Special, Table, flattened, loo
 from sandbox.errors import InvalidArgument, InvalidPath, Unenforceable, WorkspaceRefused
 from sandbox.links import check_links
 from sandbox.named import entries_of, named_sockets
-from sandbox.paths import below, clean, follow, has_pattern, real
+from sandbox.paths import ancestors, below, clean, follow, has_pattern, real
 from sandbox.policy import SandboxPolicy
 from sandbox.protected import lifted_by, protected_paths
 from sandbox.secrets import Secret, is_allowed, machine_secrets, secrets_of
@@ -114,6 +114,12 @@ class ResolvedPolicy:
     def access(self, path: str) -> Access:
         """What is allowed for a real path; the binding answer. Protected names are apart."""
         return lookup(self.table(), path)
+
+    def denies(self, path: str) -> bool:
+        """Whether a real path is denied by name, or a secret: not merely that nothing allows it."""
+        table, named = self.table(), {place.path for place in self.denied}
+        above = next((one for one in ancestors(path) if one in table or one in named), None)
+        return above is not None and (above in named or table[above] is Access.DENY)
 
     def with_tmp(self, tmp: str) -> ResolvedPolicy:
         """A copy with another private temporary directory, given as a real path."""

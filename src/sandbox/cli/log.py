@@ -13,7 +13,8 @@ from datetime import datetime
 import click
 
 from sandbox.cli.records import shown
-from sandbox.cli.text import complain, printable
+from sandbox.cli.text import complain
+from sandbox.printed import printable
 from sandbox.session.chain import Line, Reader, Verified, verify
 from sandbox.session.events import KINDS
 

@@ -12,9 +12,9 @@ import click
 from sandbox.cli.options import Chosen, absolute, profile_options
 from sandbox.cli.tables import Section, as_text
 from sandbox.cli.tables import show as show_sections
-from sandbox.cli.text import printable
 from sandbox.environ import Environment
 from sandbox.policy import SandboxPolicy
+from sandbox.printed import printable
 from sandbox.profile.compose import mode_of
 from sandbox.profile.differ import differences, row_of
 from sandbox.profile.document import json_schema

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sandbox.cli.text import printable
+from sandbox.printed import printable
 from sandbox.session.chain import Line
 from sandbox.session.events import (
     KINDS,

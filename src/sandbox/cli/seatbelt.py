@@ -24,11 +24,12 @@ import click
 from sandbox.backends.explain_seatbelt import Answer, SeatbeltView, ask_profile, explain_seatbelt
 from sandbox.backends.scratch import clean_up, own_directory, private_directory
 from sandbox.cli.options import command_argument, policy_options
-from sandbox.cli.text import complain, printable
+from sandbox.cli.text import complain
 from sandbox.cli.waiting import Waiting, die_of
 from sandbox.errors import Unavailable
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
+from sandbox.printed import printable
 
 __all__ = ["command", "denials_in"]
 

@@ -18,9 +18,9 @@ import click
 
 from sandbox.cli.options import Chosen, profile_options
 from sandbox.cli.sessions import session_of, session_options
-from sandbox.cli.text import printable
 from sandbox.cli.waiting import Waiting
 from sandbox.errors import SandboxException
+from sandbox.printed import printable
 from sandbox.session.calls import process_exec_tool_call
 from sandbox.session.session import Session
 from sandbox.session.shown import harmless

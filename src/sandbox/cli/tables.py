@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sandbox.cli.text import printable
+from sandbox.printed import printable
 from sandbox.result import Weaker
 
 if TYPE_CHECKING:

@@ -5,20 +5,10 @@ from __future__ import annotations
 import os
 
 from sandbox.denial import Denial
+from sandbox.printed import printable
 from sandbox.result import Enforcement
 
-__all__ = ["complain", "denial_line", "printable", "weaker_lines"]
-
-
-def printable(text: str) -> str:
-    """`text` in one line, unprintable characters escaped: file names are a command's choice."""
-    if text.isprintable():
-        return text
-    return "".join([c if c.isprintable() else _escaped(c) for c in text])
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+__all__ = ["complain", "denial_line", "weaker_lines"]
 
 
 def complain(text: str) -> None:

@@ -11,9 +11,10 @@ import click
 
 from sandbox.cli.tables import Section, as_text
 from sandbox.cli.tables import show as show_sections
-from sandbox.cli.text import complain, printable
+from sandbox.cli.text import complain
 from sandbox.command.assess import assess_command_safety
 from sandbox.errors import InvalidArgument, SandboxWeakened
+from sandbox.printed import printable
 from sandbox.profile.load import load
 from sandbox.session.approval import Answer, Choice, may_last
 from sandbox.session.keys import key_of

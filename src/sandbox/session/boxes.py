@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from sandbox.denial import Grant
 from sandbox.errors import InvalidArgument
 from sandbox.live import Sandbox
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
+from sandbox.session.escalation import check_settled
 
 __all__ = ["Boxes"]
 
@@ -29,10 +31,22 @@ class Boxes:
         self._closed = False
         self.base = self._made(policy)
 
-    def take(self, policy: SandboxPolicy) -> Sandbox:
-        """A sandbox for a policy, to be given back. Raises what ``Sandbox`` does."""
-        if policy == self.base.policy:
-            return self.base
+    def take(self, policy: SandboxPolicy, grant: Grant | None = None) -> Sandbox:
+        """A sandbox for a policy, to be given back. Raises what ``Sandbox`` does.
+
+        ``grant``: what the policy has beside the first one; ``InvalidPath`` where it leads
+        elsewhere by now.
+        """
+        box = self.base if policy == self.base.policy else self._take_wider(policy)
+        try:
+            if grant is not None:
+                check_settled(grant, box.resolved)
+        except BaseException:
+            self.give_back(box)
+            raise
+        return box
+
+    def _take_wider(self, policy: SandboxPolicy) -> Sandbox:
         with self._lock.held:
             if self._closed:
                 raise InvalidArgument("session", "...", "was closed")

@@ -8,23 +8,23 @@ approval, as a command is retried.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.command.verdict import Assessment, Cause, Reason
-from sandbox.denial import Denial, Grant
+from sandbox.denial import Denial
 from sandbox.errors import SandboxException
 from sandbox.live import Sandbox
-from sandbox.session.approval import Answer, ApprovalRequest, Choice, is_only_weaker, visible
+from sandbox.printed import printable
+from sandbox.session.approval import ApprovalRequest, Choice, is_only_weaker, visible
 from sandbox.session.decide import Action as Act
 from sandbox.session.decide import Decision, Enforced, decide
 from sandbox.session.edit import Action, Edit, planned
-from sandbox.session.escalation import Event, Offer, State, moved_steps, next_state, offer
-from sandbox.session.judging import grant_lines
+from sandbox.session.escalation import Event, Offer, State, next_state, offer
+from sandbox.session.judging import grant_lines, weaker_lines
 from sandbox.session.perform import Failure, Performed, Written, denial_of, perform, reading
-from sandbox.session.pipeline import Ask, Do, Flow
-from sandbox.session.shown import denial_text, written_out
+from sandbox.session.pipeline import Do, Flow, answered
+from sandbox.session.shown import denial_text
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
@@ -60,15 +60,13 @@ class EditResult:
     @property
     def text(self) -> str:
         """For a model: what was done, or why it was not and what would allow it."""
-        lines = [f"{one.change.capitalize()}: {written_out(one.path)}" for one in self.done]
+        lines = [f"{one.change.capitalize()}: {printable(one.path)}" for one in self.done]
         if self.failure is not None:
-            lines = [
-                f"Not done: {written_out(self.failure.path)}: {written_out(self.failure.cause)}"
-            ]
-            lines += [f"Could not be put back: {written_out(path)}" for path in self.left]
+            lines = [f"Not done: {printable(self.failure.path)}: {printable(self.failure.cause)}"]
+            lines += [f"Could not be put back: {printable(path)}" for path in self.left]
         if self.why:
             lines.append(
-                f"Denied: {written_out(self.why)}" if not self.attempts else written_out(self.why)
+                f"Denied: {printable(self.why)}" if not self.attempts else printable(self.why)
             )
         lines += [denial_text(one) for one in self.denials]
         return "\n".join(lines or ["Nothing to be done: that is what is there"])
@@ -126,15 +124,7 @@ class _EditTurn:
 
     def asked(self, decision: Decision, lines: tuple[str, ...] = ()) -> Flow[bool]:
         """Whether somebody allows it; on record."""
-        request = self._request(decision, lines)
-        self._records.flush()
-        began = time.monotonic()
-        try:
-            answer: Answer = yield Ask(request)
-        except BaseException as error:  # nobody waits for it any more
-            self._records.unanswered(request, error, time.monotonic() - began)
-            raise
-        self._records.approval(request, answer, time.monotonic() - began)
+        answer = yield from answered(self._request(decision, lines), self._records)
         if answer.choice is Choice.WEAKER:
             self._session.trust.accept_weaker(one.part for one in self._weaker)
         if not answer.allows:
@@ -146,7 +136,7 @@ class _EditTurn:
         offers: tuple[Choice, ...] = (Choice.DENY, Choice.ONCE)
         if is_only_weaker(decision):
             offers = (*offers, Choice.WEAKER)
-            lines = tuple(f"{one.part} is not enforced: {one.cause}" for one in self._weaker)
+            lines = weaker_lines(self._weaker)
         details = [] if edit.action is Action.PATCH else [("of the file", edit.path)]
         if edit.path and self._real() != os.path.join(self._cwd, edit.path):
             details.append(("which leads to", self._real()))
@@ -201,15 +191,6 @@ class _EditTurn:
         self._offer = offer((self._denial,), box.policy, box.resolved)
         return Event.DENIAL if self._offer is not None else Event.END
 
-    def _run_granted(self, box: Sandbox) -> Flow[Event]:
-        assert self._offer is not None and self._offer.grant is not None
-        moved = moved_steps(self._offer.grant, box.resolved)
-        if moved:
-            which = ", ".join(grant_lines(Grant(moved)))
-            self._why = f"it could not be tried again: {which} leads elsewhere now"
-            return Event.FAULT
-        return (yield from self.run(box))
-
     def _do(self, box: Sandbox) -> None:
         try:
             changes = planned(self._edit, reading(box, self._cwd))
@@ -228,12 +209,12 @@ class _EditTurn:
         assert self._offer is not None
         boxes = self._session.boxes
         try:
-            box = boxes.take(self._offer.policy)
+            box = boxes.take(self._offer.policy, self._offer.grant)
         except SandboxException as error:
             self._why = f"it could not be tried again: {error}"
             return
         try:
-            event = yield from self._run_granted(box)
+            event = yield from self.run(box)
             next_state(State.RETRYING, event)
         finally:
             boxes.give_back(box)

@@ -17,15 +17,26 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox.denial import Denial, DenialKind, Grant
-from sandbox.entries import Access, Entry, Layer, access_in, denies_of, lookup, put
-from sandbox.errors import SandboxException
+from sandbox.entries import Access, Entry, Layer, access_in, denies_of, put
+from sandbox.errors import InvalidPath, SandboxException
 from sandbox.paths import below, clean
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import full_access
 from sandbox.resolve import ResolvedPolicy
 
-__all__ = ["NEXT", "Event", "Offer", "State", "denied_steps", "moved_steps", "next_state", "offer",
-           "settled", "unsandboxed", "widened"]  # fmt: skip
+__all__ = [
+    "NEXT",
+    "Event",
+    "Offer",
+    "State",
+    "check_settled",
+    "denied_steps",
+    "next_state",
+    "offer",
+    "settled",
+    "unsandboxed",
+    "widened",
+]
 
 
 class State(StrEnum):
@@ -138,19 +149,21 @@ def settled(grant: Grant) -> Grant:
     )
 
 
-def moved_steps(grant: Grant, resolved: ResolvedPolicy) -> tuple[tuple[str, object], ...]:
-    """The steps of a settled grant that lead elsewhere in the policy that was made of it.
+def check_settled(grant: Grant, resolved: ResolvedPolicy) -> None:
+    """Refuses a settled grant that leads elsewhere in the policy that was made of it.
 
-    A link that was put in the place of a granted directory since somebody was asked, say.
+    By a link that was put in the place of a granted directory since somebody was asked, say.
+    Raises ``InvalidPath``.
     """
-    table = resolved.table()
-    return tuple(
-        (word, value)
+    moved = [
+        f"{word} {value}"
         for word, value in grant.steps
-        if (word == "write" and lookup(table, str(value)) is not Access.WRITE)
-        or (word == "read" and lookup(table, str(value)) is Access.DENY)
+        if (word == "write" and resolved.access(str(value)) is not Access.WRITE)
+        or (word == "read" and resolved.access(str(value)) is Access.DENY)
         or (word == "unix-socket" and value not in resolved.sockets)
-    )
+    ]
+    if moved:
+        raise InvalidPath(", ".join(moved), "leads elsewhere than when it was asked about")
 
 
 def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
@@ -159,12 +172,9 @@ def widened(policy: SandboxPolicy, grant: Grant) -> SandboxPolicy:
     Raises what the policy's own functions raise.
     """
     wider = grant.apply(policy)
-    kept = tuple(
-        dict.fromkeys(
-            [*wider.within, *(_with(one, grant, policy.protected) for one in _denials_of(policy))]
-        )
-    )
-    return replace(wider, allow_secrets=policy.allow_secrets, within=kept)
+    denials = [_with(one, grant, policy.protected) for one in _denials_of(policy)]
+    within = tuple(dict.fromkeys([*wider.within, *denials]))
+    return replace(wider, allow_secrets=policy.allow_secrets, within=within)
 
 
 def unsandboxed(policy: SandboxPolicy) -> SandboxPolicy:
@@ -272,20 +282,5 @@ def _is_denied(denial: Denial, resolved: ResolvedPolicy) -> bool:
 
 
 def _lies_in_denied(path: str, resolved: ResolvedPolicy) -> bool:
-    """Whether a path is one that was denied by name, or lies below one.
-
-    What no entry covers is not: that is what a grant is for.
-    """
-    real = os.path.realpath(path)
-    table = resolved.table()
-    denied = {place.path for place in resolved.denied}
-    denied.update(place for place, access in table.items() if access is Access.DENY)
-    for one in (path, real):
-        above = one
-        while True:
-            if above in denied:
-                return True
-            if above in table or above == "/":
-                break
-            above = os.path.dirname(above)
-    return False
+    """Whether a path, or what it leads to, is denied by name. What no entry covers is not."""
+    return resolved.denies(path) or resolved.denies(os.path.realpath(path))

@@ -14,6 +14,7 @@ from sandbox.command.verdict import Verdict
 from sandbox.denial import Grant
 from sandbox.policy import SandboxPolicy
 from sandbox.request import RunOptions, input_bytes
+from sandbox.result import Weaker
 from sandbox.session.approval import ApprovalRequest, request_of
 from sandbox.session.decide import Action, Because, Decision, Enforced, Ground, decide
 from sandbox.session.escalation import denied_steps, settled, unsandboxed, widened
@@ -23,7 +24,7 @@ from sandbox.session.values import ToolCall
 if TYPE_CHECKING:
     from sandbox.session.session import Session
 
-__all__ = ["Judged", "grant_lines"]
+__all__ = ["Judged", "grant_lines", "weaker_lines"]
 
 _QUOTES = str.maketrans("", "", "'\"\\\n")
 _INPUT_SHOWN = 2000  # bytes of input that whoever is asked is shown
@@ -147,7 +148,7 @@ class Judged:
         if self.decision.enforced is Enforced.OUTSIDE:
             return list(self.permissions)
         if self.decision.enforced is Enforced.WEAKER:
-            return [f"{one.part} is not enforced: {one.cause}" for one in self.weaker]
+            return list(weaker_lines(self.weaker))
         return []
 
     def request(
@@ -181,6 +182,11 @@ class Judged:
 def _may_start_git(command: str | Sequence[str]) -> bool:
     """Whether git may be among its programs, however it is quoted."""
     return "git" in str(command).translate(_QUOTES)
+
+
+def weaker_lines(weaker: Sequence[Weaker]) -> tuple[str, ...]:
+    """Each part that is enforced less, and why."""
+    return tuple(f"{one.part} is not enforced: {one.cause}" for one in weaker)
 
 
 def grant_lines(grant: Grant) -> tuple[str, ...]:

@@ -17,13 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, NoReturn
 
 from sandbox.denial import Denial, DenialKind, Evidence
-from sandbox.entries import Access
 from sandbox.errors import SandboxLost
 from sandbox.live import Sandbox
 from sandbox.messages import Cause, Claim
-from sandbox.paths import ancestors
 from sandbox.refused import Judge
-from sandbox.resolve import ResolvedPolicy
 from sandbox.session.drafts import Change, Read
 
 __all__ = ["Failure", "Performed", "Tried", "Written", "denial_of", "perform", "reading"]
@@ -128,18 +125,11 @@ def denial_of(
     denial = Judge(resolved, kind, start).denial(Claim(cause, tried, (path,), "", "", ""))
     if denial is None or (is_ours and denial.kind is not DenialKind.PROTECTED):
         return None
-    is_named = _is_denied(resolved, denial.what)
+    is_named = resolved.denies(denial.what)
     is_mount = isolation == "namespaces" and (tried != "read" or is_named)
     is_mount = is_mount and error.errno == errno.EACCES
     evidence = Evidence.MOUNT if is_mount else Evidence.KERNEL
     return replace(denial, evidence=evidence, grant=None if is_named else denial.grant)
-
-
-def _is_denied(resolved: ResolvedPolicy, path: str) -> bool:
-    """Whether an entry denies it, or it is a secret: not merely that nothing allows it."""
-    table, named = resolved.table(), {place.path for place in resolved.denied}
-    above = next((one for one in ancestors(path) if one in table or one in named), None)
-    return above is not None and (above in named or table[above] is Access.DENY)
 
 
 def _order(change: Change) -> int:

@@ -13,22 +13,23 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from sandbox.denial import Denial, Grant
-from sandbox.errors import InvalidPath, SandboxException, SandboxLost
+from sandbox.errors import SandboxException, SandboxLost
 from sandbox.live import Sandbox
 from sandbox.policy import SandboxPolicy
 from sandbox.request import RunOptions
 from sandbox.result import Result
 from sandbox.session.approval import Answer, ApprovalRequest
 from sandbox.session.decide import Action, Decision, Enforced
-from sandbox.session.escalation import Event, Offer, State, moved_steps, next_state, offer
+from sandbox.session.escalation import Event, Offer, State, next_state, offer
 from sandbox.session.judging import Judged, grant_lines
 from sandbox.session.keys import NO_SANDBOX
+from sandbox.session.recorder import Recorder
 from sandbox.session.values import Status, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from sandbox.session.session import Session
 
-__all__ = ["Ask", "Do", "Flow", "Run", "flow"]
+__all__ = ["Ask", "Do", "Flow", "Run", "answered", "flow"]
 
 _MESSAGE_ONLY = (
     "That it was refused is known only from what the command printed, which it can make up."
@@ -82,6 +83,19 @@ def flow(session: Session, call: ToolCall) -> Flow[ToolResult]:
     return turn.ended()
 
 
+def answered(request: ApprovalRequest, records: Recorder) -> Flow[Answer]:
+    """Somebody's answer to a request, on record; also that nobody waited for one."""
+    records.flush()
+    began = time.monotonic()
+    try:
+        answer: Answer = yield Ask(request)
+    except BaseException as error:
+        records.unanswered(request, error, time.monotonic() - began)
+        raise
+    records.approval(request, answer, time.monotonic() - began)
+    return answer
+
+
 class _Turn:
     """One call on its way."""
 
@@ -110,14 +124,7 @@ class _Turn:
         """Somebody's answer to a decision that asks; it is remembered and on record."""
         key = self.judged.key(permissions)
         request = self.judged.request(decision, key, allows, evidence)
-        self._records.flush()
-        began = time.monotonic()
-        try:
-            answer: Answer = yield Ask(request)
-        except BaseException as error:  # nobody waits for it any more
-            self._records.unanswered(request, error, time.monotonic() - began)
-            raise
-        self._records.approval(request, answer, time.monotonic() - began)
+        answer = yield from answered(request, self._records)
         answer = self._session.remember(key, answer, self.judged.weaker)
         if not answer.allows:
             self._why = answer.reason
@@ -153,28 +160,21 @@ class _Turn:
         self._attempts = attempt
         boxes = self._session.boxes
         try:
-            box = boxes.take(policy)
+            box = boxes.take(policy, grant)
         except SandboxException as error:
             return self._over(None, error)
         try:
-            moved = moved_steps(grant, box.resolved) if grant is not None else ()
-            if moved:
-                which = ", ".join(grant_lines(Grant(moved)))
-                cause = "leads elsewhere than when it was asked about"
-                return self._over(None, InvalidPath(which, cause))
-            return (yield from self._run_in(box))
+            return (yield from self._run_in(box, attempt))
         finally:
             boxes.give_back(box)
 
-    def _run_in(self, box: Sandbox) -> Flow[Event]:
+    def _run_in(self, box: Sandbox, attempt: Literal[1, 2]) -> Flow[Event]:
         session, judged, command = self._session, self.judged, self._call.command
         seen = session.look(box)
         try:
             names, _ = box.variables(judged.env)
             known = judged.enforcement if box is session.boxes.base else box.enforcement
-            self._records.spawn(
-                command, judged.cwd, box, known, names, self._attempts, self._permissions
-            )
+            self._records.spawn(command, judged.cwd, box, known, names, attempt, self._permissions)
             self._records.flush()
             try:
                 result = yield Run(box, command, judged.how)

@@ -101,7 +101,7 @@ class Recorder:
         self._gathered.append(
             AssessmentRecord(
                 **self._about,
-                command=command if isinstance(command, str) else [*map(_text, command)],
+                command=command if isinstance(command, str) else [*map(os.fsdecode, command)],
                 cwd=cwd,
                 verdict=str(found.verdict),
                 reasons=rows,
@@ -154,7 +154,7 @@ class Recorder:
         box: Sandbox,
         enforcement: Enforcement,
         names: Sequence[str],
-        attempt: int,
+        attempt: Literal[1, 2],
         permissions: Sequence[str],
     ) -> None:
         """A command is about to be started."""
@@ -173,7 +173,7 @@ class Recorder:
                 isolation=enforcement.isolation,
                 weaker=[one.part for one in enforcement.weaker],
                 environment=list(names),
-                attempt=2 if attempt == 2 else 1,
+                attempt=attempt,
                 permissions=rights,
             )
         )
@@ -251,7 +251,3 @@ def _said(error: BaseException | None) -> str:
 
 def _file(size: int | None, sha256: str) -> FileRow | None:
     return None if size is None else FileRow(size=size, sha256=sha256)
-
-
-def _text(word: Any) -> str:
-    return os.fsdecode(word)

@@ -1,8 +1,8 @@
-"""An agent's session: what all its tool calls have in common, and the drivers of their steps.
+"""An agent's session: what all its tool calls have in common.
 
 A session is a policy with its sandboxes, who is asked, what was approved, and the log. What happens
-to one call stands in ``pipeline``, for an edit in ``editing``; here is what they need, and who does
-what they yield. What a session keeps for itself, its log and the file of approvals, is denied to
+to one call stands in ``pipeline``, for an edit in ``editing``; here is what they need. What a
+session keeps for itself, its log and the file of approvals, is denied to
 every command: neither may be read or written from inside.
 """
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from sandbox.command.context import Context
 from sandbox.command.rules import Rules
@@ -28,7 +28,6 @@ from sandbox.live import Sandbox
 from sandbox.locks import ForkLock
 from sandbox.policy import SandboxPolicy
 from sandbox.presets import MODES
-from sandbox.profile.compose import mode_of
 from sandbox.profile.load import check_paths, load
 from sandbox.profile.values import ApprovalMode, Mode, Profile
 from sandbox.request import existing_directory, input_bytes, working_directory
@@ -53,8 +52,6 @@ from sandbox.session.watching import Look, Watching, roots_of
 from sandbox.version import __version__
 
 __all__ = ["Session"]
-
-T = TypeVar("T")
 
 _KEPT = 64
 _MODES = list(MODES)
@@ -107,7 +104,8 @@ class Session:
         self._contexts: dict[tuple[Any, ...], Context] = {}
         self._rules = Rules(self.profile.rules)
         self.boxes = Boxes(self.policy, self.workspace)
-        self._watching = Watching() if changes else None
+        # What changed is for the record alone.
+        self._watching = Watching() if changes and self.log is not None else None
         self._finalizer = weakref.finalize(self, self.boxes.close)
         if self.log is not None:
             self.log.append(self._begun())
@@ -308,8 +306,7 @@ def _profile(given: Profile | SandboxPolicy | str | None, workspace: str) -> Pro
     if isinstance(given, Profile):
         found = given
     elif isinstance(given, SandboxPolicy):
-        mode = mode_of(given, "read-only", workspace)
-        found = Profile(given, workspace, mode, "on-escape", False, (), (), ())
+        found = Profile(given, workspace, mode_in(given, workspace), "on-escape", False, (), (), ())
     elif given is None or isinstance(given, str):
         found = load(given, workspace)
     else:

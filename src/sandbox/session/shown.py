@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 
 from sandbox.denial import Denial
+from sandbox.printed import escaped, printable
 
-__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened", "written_out"]
+__all__ = ["OUTPUT_MAX", "denial_text", "harmless", "shortened"]
 
 _CHARACTERS_MAX = 4096  # that are kept in a table
 OUTPUT_MAX = 40_000  # characters of each call's output: about ten thousand tokens
@@ -42,22 +43,8 @@ def harmless(text: str) -> str:
     return text.translate(_written)
 
 
-def written_out(text: str) -> str:
-    """Text in one line, of which nothing is left out: for names, which a command may have chosen.
-
-    As ``harmless``, but that sequences are written out, too, and newlines and tabs.
-    """
-    if text.isprintable():
-        return text
-    return "".join([c if c.isprintable() else _escaped(c) for c in text])
-
-
 def _is_plain(text: str) -> bool:
     return text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 class _Written(dict[int, str]):
@@ -66,7 +53,7 @@ class _Written(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         is_plain = character.isprintable() or character in "\n\t"
-        shown = character if is_plain else _escaped(character)
+        shown = character if is_plain else escaped(character)
         if len(self) < _CHARACTERS_MAX:
             self[code] = shown
         return shown
@@ -98,4 +85,4 @@ def denial_text(denial: Denial) -> str:
         parts.append(f"rule: {denial.rule}")
     if denial.grant is not None:
         parts.append(f"would be allowed by: {denial.grant.option or denial.grant.call}")
-    return written_out("; ".join(parts))
+    return printable("; ".join(parts))

@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 from sandbox.command.verdict import Assessment
 from sandbox.denial import Denial, Grant
 from sandbox.errors import InvalidArgument, SandboxException
+from sandbox.printed import printable
 from sandbox.request import POLICY_LIMIT, PolicyLimit, encode_words
 from sandbox.result import Result
 from sandbox.session.decide import Decision
-from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened, written_out
+from sandbox.session.shown import OUTPUT_MAX, denial_text, harmless, shortened
 
 __all__ = ["Delta", "OnDelta", "Status", "ToolCall", "ToolResult", "refusal_lines"]
 
@@ -143,7 +144,7 @@ def _for_model(told: ToolResult, most: int) -> str:
 def _head(told: ToolResult) -> list[str]:
     ran = told.result
     if ran is None:
-        return [f"{_WORDS[told.status]}: {written_out(told.why or 'it did not run')}"]
+        return [f"{_WORDS[told.status]}: {printable(told.why or 'it did not run')}"]
     lines = [f"Exit code: {ran.exit_status}"]
     if ran.signal is not None or ran.timed_out or ran.memory_exceeded:
         lines.append(f"The command {ran.outcome}")
@@ -151,9 +152,7 @@ def _head(told: ToolResult) -> list[str]:
     if ran.swept:
         lines.append(f"Ended with it, as nothing stays in the background: {ran.swept} processes")
     if told.error is not None:
-        lines.append(
-            f"It was to be run again with more, and was not: {written_out(str(told.error))}"
-        )
+        lines.append(f"It was to be run again with more, and was not: {printable(str(told.error))}")
     elif told.attempts > 1:
         lines.append("It was run twice: the second time it was allowed more, after approval")
     return lines
@@ -170,5 +169,5 @@ def _refusals(told: ToolResult) -> list[str]:
     if len(told.denials) > _DENIALS_MAX:
         lines.append(f"... and {len(told.denials) - _DENIALS_MAX} more")
     if told.not_retried:
-        lines.append(f"Not retried with more: {written_out(told.not_retried)}")
+        lines.append(f"Not retried with more: {printable(told.not_retried)}")
     return lines
