@@ -13,9 +13,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -204,3 +205,11 @@ def as_user(place: Path) -> AsUser:
     user.home.mkdir()
     user.give(user.home)
     return user
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], Any]:
+    """Runs what is awaited, on each loop in turn: see ``loopkit``."""
+    from loopkit import LOOPS
+
+    return LOOPS[request.param]

@@ -137,6 +137,16 @@ def errnos(result: sandbox.Result) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
+def scenes(module: str) -> list[str]:
+    """The scenes of a module that are played in two directories, by name."""
+    text = Path(__file__).with_name("scenes").joinpath(f"{module}.py").read_text()
+    return [
+        line.removeprefix("def ").partition("(")[0]
+        for line in text.splitlines()
+        if line.startswith("def ") and "(w: Path, o: Path)" in line
+    ]
+
+
 def play(
     module: str, function: str, user: Any, place: Path, w: Path, o: Path, isolation: str = "auto"
 ) -> str:

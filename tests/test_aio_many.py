@@ -14,35 +14,14 @@ from typing import Any
 
 import pytest
 import trio
-import uvloop
 from lanekit import wait_for
+from loopkit import Runner
 from scenekit import open_fds
 from spacekit import MARK, marked, new_mark
 
 import sandbox
 from sandbox import Command, InvalidArgument, Limits, aio, workspace_write
 from sandbox.batch import Done
-
-Runner = Callable[[Callable[[], Awaitable[Any]]], Any]
-
-
-def on_asyncio(body: Callable[[], Awaitable[Any]]) -> Any:
-    return asyncio.run(body(), debug=True)  # type: ignore[arg-type]
-
-
-def on_uvloop(body: Callable[[], Awaitable[Any]]) -> Any:
-    return uvloop.run(body())  # type: ignore[arg-type]
-
-
-def on_trio(body: Callable[[], Awaitable[Any]]) -> Any:
-    return trio.run(body)
-
-
-@pytest.fixture(params=[on_asyncio, on_uvloop, on_trio], ids=["asyncio", "uvloop", "trio"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    """Each test is for all three."""
-    runner: Runner = request.param
-    return runner
 
 
 @pytest.fixture(params=["auto", "landlock"])

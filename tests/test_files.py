@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 from conftest import AsUser
-from scenekit import play
-
-
-def scenes() -> list[str]:
-    text = Path(__file__).with_name("scenes").joinpath("files.py").read_text()
-    return [
-        line.removeprefix("def ").partition("(")[0]
-        for line in text.splitlines()
-        if line.startswith("def ") and "(w: Path, o: Path)" in line
-    ]
+from scenekit import play, scenes
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
-@pytest.mark.parametrize("scene", scenes())
+@pytest.mark.parametrize("scene", scenes("files"))
 def test_files(scene: str, isolation: str, who: str, far: Path, as_user: AsUser) -> None:
     w, o = far / "work", far / "outside"
     for path in (w, o):

@@ -19,9 +19,10 @@ import pytest
 import trio
 from lanekit import wait_for
 from logkit import documents
+from loopkit import Runner, on_asyncio
 from scenekit import open_fds
 from spacekit import MARK, marked, new_mark
-from test_aio import Runner, at_most, on_asyncio, on_trio, on_uvloop, sleep, together
+from test_aio import at_most, sleep, together
 
 from sandbox import Limits, SandboxPolicy, session, workspace_write
 from sandbox.profile.values import Profile
@@ -41,13 +42,6 @@ from sandbox.session import (
 from sandbox.session.deltas import Kept
 
 DANGEROUS = "rm -rf build"  # asked about, whatever is enforced
-
-
-@pytest.fixture(params=[on_asyncio, on_uvloop, on_trio], ids=["asyncio", "uvloop", "trio"])
-def run(request: pytest.FixtureRequest) -> Runner:
-    """Each test is for all three."""
-    runner: Runner = request.param
-    return runner
 
 
 @pytest.fixture(autouse=True)

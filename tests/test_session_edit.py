@@ -7,25 +7,16 @@ from pathlib import Path
 
 import pytest
 from conftest import AsUser
-from scenekit import play
+from scenekit import play, scenes
 
 from sandbox.errors import InvalidArgument
 from sandbox.session.drafts import Change
 from sandbox.session.edit import Action, Edit, planned
 
 
-def scenes() -> list[str]:
-    text = Path(__file__).with_name("scenes").joinpath("edits.py").read_text()
-    return [
-        line.removeprefix("def ").partition("(")[0]
-        for line in text.splitlines()
-        if line.startswith("def ") and "(w: Path, o: Path)" in line
-    ]
-
-
 @pytest.mark.parametrize("who", ["root", "user"])
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
-@pytest.mark.parametrize("scene", scenes())
+@pytest.mark.parametrize("scene", scenes("edits"))
 def test_edits(scene: str, isolation: str, who: str, far: Path, as_user: AsUser) -> None:
     w, o = far / "work", far / "outside"
     for path in (w, o):

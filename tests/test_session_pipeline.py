@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import AsUser
-from scenekit import play, until
+from scenekit import play, scenes, until
 from sessionkit import Asked, Place, kinds
 
 from sandbox import Limits, full_access
@@ -963,17 +963,8 @@ def test_a_fork_in_the_middle_of_calls_stops_no_child(here: Place) -> None:
 # As an ordinary user.
 
 
-def scenes() -> list[str]:
-    text = Path(__file__).with_name("scenes").joinpath("sessions.py").read_text()
-    return [
-        line.removeprefix("def ").partition("(")[0]
-        for line in text.splitlines()
-        if line.startswith("def ") and "(w: Path, o: Path)" in line
-    ]
-
-
 @pytest.mark.parametrize("isolation", ["auto", "landlock"])
-@pytest.mark.parametrize("scene", scenes())
+@pytest.mark.parametrize("scene", scenes("sessions"))
 def test_sessions_of_an_ordinary_user(
     scene: str, isolation: str, far: Path, as_user: AsUser
 ) -> None:
